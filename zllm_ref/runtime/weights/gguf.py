@@ -177,7 +177,7 @@ def _config(header: GgufHeader, architecture: str) -> dict[str, Any]:
     for gguf_key, key in CONFIG_KEYS.items():
         value = header.metadata.get(f"{architecture}.{gguf_key}")
         if value is not None:
-            # float32 1e-5 reads back as 9.99999974e-06: the shortest decimal of the same float32 is what the model's author wrote.
+            # float32 1e-5 reads back as 9.99999974e-06: the shortest decimal of that float32 is what the author wrote.
             config[key] = float(str(np.float32(value))) if isinstance(value, float) else value
     if "vocab_size" not in config and "token_embd.weight" in header.tensors:
         config["vocab_size"] = header.tensors["token_embd.weight"].shape[0]
