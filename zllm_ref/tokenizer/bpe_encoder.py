@@ -1,0 +1,65 @@
+"""Byte-level BPE over the `tokenizers` library, built so that it cannot know a marker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from zllm_ref.tokenizer.vocabulary import VocabularyError
+
+_GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2_SPLIT = _LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+_DEEPSEEK3_WORDS = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"""|\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
+
+PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
+    "gpt-2": (_GPT2_SPLIT,),
+    "smollm": (r"\p{N}", _GPT2_SPLIT),
+    "llama-bpe": (_LLAMA3_SPLIT,),
+    "qwen2": (_QWEN2_SPLIT,),
+    "glm4": (_LLAMA3_SPLIT,),
+    "chatglm-bpe": (_LLAMA3_SPLIT,),
+    "deepseek-v3": (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", _DEEPSEEK3_WORDS),
+}
+"""GGUF's `tokenizer.ggml.pre` → the expressions that cut a text, one after the other, before BPE."""
+
+NORMALIZED_BY_NFC = frozenset({"qwen2"})
+"""Pre-tokenizer names whose original tokenizer composes characters first."""
+
+
+class BpeEncoder:
+    """Encodes with a `tokenizers.Tokenizer` that holds no added token. Thread-safe."""
+
+    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
+        self._tokenizer = tokenizer
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+
+def bpe_encoder(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], pre_tokenizer: str) -> BpeEncoder:
+    """The encoder for the vocabulary, merges and pre-tokenizer name of a GGUF file (markers already left out)."""
+    expressions = PRE_TOKENIZERS.get(pre_tokenizer)
+    if expressions is None:
+        raise VocabularyError(f"tokenizer.ggml.pre: got {pre_tokenizer!r}, allowed {', '.join(sorted(PRE_TOKENIZERS))}")
+    tokenizer = Tokenizer(models.BPE(vocab=dict(vocabulary), merges=list(merges)))
+    if pre_tokenizer in NORMALIZED_BY_NFC:
+        tokenizer.normalizer = normalizers.NFC()
+    splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in expressions]
+    bytes_last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, bytes_last])
+    merges_digest = hashlib.sha256("\n".join(f"{left} {right}" for left, right in merges).encode()).hexdigest()
+    return BpeEncoder(tokenizer, f"bpe:{pre_tokenizer}:{merges_digest}")
