@@ -1,0 +1,8 @@
+"""The numbers: ids in, tensors, ids out.
+
+Knows: models and the state tensors they declare, sessions, steps (prefill chunk, decode round), sampling, the numerics
+contract. Must never know: text, roles, tools, protocols, dialects. What others decide for it (a fence, a script) comes
+through `ports.py`.
+
+Reading order: numerics → state → step → attention → models/llama → session → sampler → schedule → loop.
+"""

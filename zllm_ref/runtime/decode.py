@@ -1,0 +1,99 @@
+"""One decode round: every running sequence feeds its pending ids and gets its next token.
+
+All lanes go through the model in one step; logits are made for the last row of each lane only; the fence stands between
+head and sampling on every lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+
+import torch
+from torch import Tensor
+
+from zllm_ref.runtime.model import Model
+from zllm_ref.runtime.sampler import SampledToken, Sampler
+from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob, Sequence
+from zllm_ref.runtime.state import SessionState
+from zllm_ref.runtime.step import build_step, commit_step
+
+
+def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: Tensor) -> list[Sequence]:
+    """The sequences of a job whose prompt is in `state`, each with its first token(s). Further choices fork the state."""
+    logits = model.logits(hidden)
+    sequences = []
+    for choice, plan in enumerate(job.choices):
+        own_state = state if choice == 0 else state.fork()
+        sequence = _sequence(job, choice, plan, own_state)
+        sequence.first = _choose(sequence, logits[0])
+        sequences.append(sequence)
+    return sequences
+
+
+def decode_round(model: Model, sequences: Ids[Sequence]) -> list[list[SampledToken]]:
+    """The tokens that each sequence gained: one sampled, and those that its fence forced after it."""
+    step = build_step([(sequence.state, sequence.pending) for sequence in sequences], model.numerics, model.device)
+    hidden = model.forward(step)
+    commit_step(step)
+    if step.is_decode_round:
+        last_rows = hidden[: step.num_rows]
+    else:
+        last = [lane.row + lane.num_rows - 1 for lane in step.lanes]
+        last_rows = hidden[torch.tensor(last, device=hidden.device)]
+    logits = model.logits(last_rows)
+    if all(_is_plain(sequence) for sequence in sequences):
+        best = logits.argmax(-1).tolist()
+        return [_accept(sequence, SampledToken(token)) for sequence, token in zip(sequences, best, strict=True)]
+    return [_choose(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
+
+
+def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionState) -> Sequence:
+    sampler = Sampler(plan.sampling, job.prompt_ids.tolist() if plan.sampling.repetition_penalty != 1.0 else ())
+    return Sequence(job, choice, state, sampler, plan.fence, plan.script)
+
+
+def _is_plain(sequence: Sequence) -> bool:
+    return sequence.fence is None and sequence.script is None and sequence.sampler.parameters.is_plain_greedy
+
+
+def _choose(sequence: Sequence, row: Tensor) -> list[SampledToken]:
+    """Samples from one row of logits, then takes what the fence leaves no choice about."""
+    if sequence.script is not None:
+        return _play(sequence)
+    fence = sequence.fence
+    mask = fence.allowed() if fence is not None else None
+    return _accept(sequence, sequence.sampler.sample(row, sequence.num_tokens, mask))
+
+
+def _accept(sequence: Sequence, token: SampledToken) -> list[SampledToken]:
+    """`token` enters the sequence, and after it every token that the fence forces, up to the job's limit."""
+    tokens = [token]
+    sequence.pending = [token.token_id]
+    sequence.produced.append(token.token_id)
+    sequence.sampler.accept(token.token_id)
+    fence = sequence.fence
+    if fence is None:
+        return tokens
+    fence.advance(token.token_id)
+    if token.token_id in sequence.job.stop_ids:
+        return tokens
+    room = sequence.job.max_new_tokens - len(sequence.produced)
+    for token_id in list(fence.forced())[:room]:
+        if token_id in sequence.job.stop_ids:
+            break
+        fence.advance(token_id)
+        tokens.append(SampledToken(token_id, forced=True))
+        sequence.pending.append(token_id)
+        sequence.produced.append(token_id)
+        sequence.sampler.accept(token_id)
+    return tokens
+
+
+def _play(sequence: Sequence) -> list[SampledToken]:
+    """The script's next ids, as if they had been sampled."""
+    assert sequence.script is not None
+    room = sequence.job.max_new_tokens - len(sequence.produced)
+    ids = list(sequence.script.next_ids(sequence.produced))[:room]
+    sequence.pending = ids
+    sequence.produced.extend(ids)
+    return [SampledToken(token_id) for token_id in ids]
