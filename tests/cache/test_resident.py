@@ -174,7 +174,9 @@ def test_fields_of_a_namespace_are_tagged_and_carry_their_length() -> None:
         {"salt": "X"},
         {"a": "ab", "b": "c"},
         {"a": "a", "b": "bc"},
-        {"a": "1:b=1:c;"},
+        {"a": "1", "b": "1"},
+        {"a": "1;1:b=1"},
+        {"a": "1;1:b=1:1"},
         {},
     ]
 
@@ -195,6 +197,19 @@ def test_a_state_that_cannot_be_cut_is_reused_only_at_its_own_length() -> None:
     assert longer.hit is not None
     assert longer.hit.length == 22
     assert longer.hit.fixed == ("fixed", (*range(20), 90, 91))
+
+
+def test_fixed_tensors_come_with_their_own_length_only() -> None:
+    cache = make_cache(StateLayout(BLOCK, 10, 70, cuttable=True))
+    run(cache, list(range(20)))
+
+    whole = cache.lookup("", array([*range(20), 5]))
+    cut = cache.lookup("", array([*range(19), 5]))
+
+    assert whole is not None
+    assert cut is not None
+    assert (whole.length, whole.fixed) == (20, ("fixed", tuple(range(20))))
+    assert (cut.length, cut.fixed) == (19, None)
 
 
 def test_of_several_whole_states_the_longest_that_fits_the_prompt_is_taken() -> None:
@@ -247,17 +262,35 @@ def test_the_least_recently_used_state_is_the_first_victim() -> None:
     assert kept == [0, 300]
 
 
-def test_a_state_that_a_running_request_reads_is_never_a_victim() -> None:
+def test_a_state_counts_as_used_when_a_request_read_it_even_if_that_request_failed() -> None:
     cache = make_cache(capacity_bytes=1000)
     run(cache, list(range(16)))
+    run(cache, list(range(100, 116)))
+    reader = cache.admit("", array([*range(16), 7]), reserve_bytes=170)
+    assert reader is not None
+    cache.release(reader)
+
+    run(cache, list(range(200, 235)))
+
+    assert cache.lookup("", array(list(range(17)))) is not None
+    assert cache.lookup("", array(list(range(100, 117)))) is None
+
+
+@pytest.mark.parametrize("layout", [LINEAR, RINGS], ids=["linear", "rings"])
+def test_a_state_that_a_running_request_reads_is_never_a_victim(layout: StateLayout) -> None:
+    cache = make_cache(layout, capacity_bytes=1000)
+    _, terminal = run(cache, list(range(16)))
     reader = cache.admit("", array(list(range(17))), reserve_bytes=170)
     assert reader is not None
+    assert terminal is not None
 
     for start in range(100, 1000, 100):
         run(cache, list(range(start, start + 20)))
 
     assert rows_of(reader.hit) == [tuple(range(position + 1)) for position in range(16)]
-    assert cache.lookup("", array(list(range(17)))) is not None
+    hit = cache.lookup("", array(list(range(17))))
+    assert hit is not None
+    assert (hit.length, hit.cache_id) == (16, terminal.cache_id)
     cache.release(reader)
     cache.check()
 

@@ -50,12 +50,8 @@ def find_exact(graph: PrefixGraph, root_key: bytes, id_bytes: bytes, cache_id: s
     if state is None:
         return None
     chain = state.node.chain()
-    root = chain[0].parent
-    if (
-        root is None
-        or root.key != root_key
-        or b"".join(node.id_bytes for node in chain) != id_bytes[: state.record.length * ID_BYTES]
-    ):
+    tokens = b"".join(node.id_bytes for node in chain)
+    if graph.roots.get(root_key) is not chain[0].parent or tokens != id_bytes[: len(tokens)]:
         return None
     return _cut(state, chain, len(id_bytes) // ID_BYTES - 1, is_cuttable)
 
