@@ -18,9 +18,12 @@ from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import build_step, commit_step
 
 
-def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: Tensor) -> list[Sequence]:
-    """The sequences of a job whose prompt is in `state`, each with its first token(s). Further choices fork the state."""
-    logits = model.logits(hidden)
+def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: Tensor, num_token_ids: int) -> list[Sequence]:
+    """The sequences of a job whose prompt is in `state`, each with its first token(s). Further choices fork the state.
+
+    `num_token_ids`: ids that exist; a model's output may be wider (padding), and what lies beyond is never sampled.
+    """
+    logits = model.logits(hidden)[:, :num_token_ids]
     sequences = []
     for choice, plan in enumerate(job.choices):
         own_state = state if choice == 0 else state.fork()
@@ -30,7 +33,7 @@ def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: 
     return sequences
 
 
-def decode_round(model: Model, sequences: Ids[Sequence]) -> list[list[SampledToken]]:
+def decode_round(model: Model, sequences: Ids[Sequence], num_token_ids: int) -> list[list[SampledToken]]:
     """The tokens that each sequence gained: one sampled, and those that its fence forced after it."""
     step = build_step([(sequence.state, sequence.pending) for sequence in sequences], model.numerics, model.device)
     hidden = model.forward(step)
@@ -40,7 +43,7 @@ def decode_round(model: Model, sequences: Ids[Sequence]) -> list[list[SampledTok
     else:
         last = [lane.row + lane.num_rows - 1 for lane in step.lanes]
         last_rows = hidden[torch.tensor(last, device=hidden.device)]
-    logits = model.logits(last_rows)
+    logits = model.logits(last_rows)[:, :num_token_ids]
     if all(_is_plain(sequence) for sequence in sequences):
         best = logits.argmax(-1).tolist()
         return [_accept(sequence, SampledToken(token)) for sequence, token in zip(sequences, best, strict=True)]

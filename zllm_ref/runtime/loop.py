@@ -63,18 +63,23 @@ class JobHandle:
 
 
 class RuntimeLoop:
-    """Runs jobs on one model. `max_lanes` sequences decode at once; further jobs wait, first come, first served."""
+    """Runs jobs on one model. `max_lanes` sequences decode at once; further jobs wait, first come, first served.
+
+    `num_token_ids`: ids that the vocabulary has; the model's output may be wider.
+    """
 
     def __init__(
         self,
         model: Model,
         cache: PrefixCache,
         *,
+        num_token_ids: int | None = None,
         max_lanes: int = 64,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
         self.cache = cache
+        self._num_token_ids = model.vocab_size if num_token_ids is None else num_token_ids
         self._max_lanes = max_lanes
         self._clock = clock
         self._incoming: deque[JobHandle] = deque()
@@ -209,7 +214,9 @@ class RuntimeLoop:
         done = state.length
         with self._isolated([handle], "the prompt could not be computed"):
             hidden = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows])
-            handle.sequences = [] if self._rows_left(handle) else first_tokens(self.model, job, state, hidden)
+            handle.sequences = (
+                [] if self._rows_left(handle) else first_tokens(self.model, job, state, hidden, self._num_token_ids)
+            )
             seconds = self._clock() - started
             self._speed.observe(done, num_rows, seconds)
             handle.timings = replace(handle.timings, prefill=handle.timings.prefill + seconds)
@@ -227,7 +234,7 @@ class RuntimeLoop:
         handles = list(self._decoding)
         with self._isolated(handles, "the next token could not be computed"):
             sequences = [sequence for handle in handles for sequence in handle.sequences if sequence.ended is None]
-            produced = dict(zip(map(id, sequences), decode_round(self.model, sequences), strict=True))
+            produced = dict(zip(map(id, sequences), decode_round(self.model, sequences, self._num_token_ids), strict=True))
         for handle in handles:
             if handle.closed:
                 continue

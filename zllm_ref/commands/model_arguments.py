@@ -1,0 +1,68 @@
+"""The arguments that name a model and its numbers, shared by every command that loads one."""
+
+from __future__ import annotations
+
+import argparse
+
+from zllm_ref.config import DEFAULT_RESIDENT_BYTES, CacheSettings, EngineSettings, ModelSettings
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """--model, --dtype, --threads, --device, --context-length and the cache's budget."""
+    defaults = ModelSettings()
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", default="", help="default model, tiny-*, scripted, a GGUF file, or a Hugging Face folder")
+    group.add_argument("--dtype", choices=("float32", "bfloat16"), default=defaults.dtype)
+    group.add_argument("--threads", type=_positive, default=defaults.threads, help="CPU threads of the runtime")
+    group.add_argument("--device", default=defaults.device, help="cpu or cuda")
+    group.add_argument("--context-length", type=_positive, default=None, help="beyond the model's own: stretched by YaRN")
+    group.add_argument("--dialect", default=None, help="tool dialect; default: found from the model's template")
+    group.add_argument("--resident-bytes", type=byte_count, default=DEFAULT_RESIDENT_BYTES, help="e.g. 4GiB")
+    group.add_argument("--prefix-rounds", type=int, default=CacheSettings().prefix_rounds)
+    group.add_argument("--max-lanes", type=_positive, default=EngineSettings().max_lanes)
+
+
+def engine_settings(args: argparse.Namespace) -> EngineSettings:
+    """The settings that the arguments describe."""
+    return EngineSettings(
+        model=ModelSettings(
+            model=args.model,
+            dtype=args.dtype,
+            threads=args.threads,
+            device=args.device,
+            context_length=args.context_length,
+            dialect=args.dialect,
+        ),
+        cache=CacheSettings(resident_bytes=args.resident_bytes, prefix_rounds=args.prefix_rounds),
+        max_lanes=args.max_lanes,
+    )
+
+
+def byte_count(text: str) -> int:
+    """`512MiB`, `4GiB`, `100000`."""
+    units = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9, "b": 1}
+    lowered = text.strip().lower()
+    for unit, factor in units.items():
+        if lowered.endswith(unit):
+            return _count(lowered[: -len(unit)], factor, text)
+    return _count(lowered, 1, text)
+
+
+def _count(number: str, factor: int, text: str) -> int:
+    try:
+        value = int(float(number) * factor)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed a number of bytes such as 4GiB or 500000000")
+    return value
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed a whole number from 1 on")
+    return value

@@ -1,0 +1,70 @@
+"""All settings, one frozen dataclass per room, and the only place that reads the process's environment.
+
+A command line makes these; everything below takes them as arguments.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEFAULT_PORT = 8000
+DEFAULT_RESIDENT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model, and the numbers it computes in."""
+
+    model: str = ""
+    """A name or a path; empty: the default model."""
+    dtype: str = "bfloat16"
+    threads: int = 2
+    device: str = "cpu"
+    context_length: int | None = None
+    """None: the model's own."""
+    invariant: bool = True
+    """False switches row-invariance off: for measurements and negative controls only."""
+    dialect: str | None = None
+    """None: found from the model's template."""
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """The resident tier of the prefix cache."""
+
+    resident_bytes: int = DEFAULT_RESIDENT_BYTES
+    prefix_rounds: int = 4
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where the server listens, and what it lets in."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    model: ModelSettings = field(default_factory=ModelSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    max_lanes: int = 64
+    script: Path | None = None
+    """What the scripted model says; None: a short fixed text."""
+
+
+def home_directory(environment: Mapping[str, str] | None = None) -> Path:
+    """Where models and state are kept: `ZLLM_HOME`, else the user's cache directory."""
+    found = os.environ if environment is None else environment
+    if found.get("ZLLM_HOME"):
+        return Path(found["ZLLM_HOME"])
+    base = Path(found["XDG_CACHE_HOME"]) if found.get("XDG_CACHE_HOME") else Path.home() / ".cache"
+    return base / "zllm-ref"
+
+
+def model_directory(environment: Mapping[str, str] | None = None) -> Path:
+    """Where fetched model files lie."""
+    return home_directory(environment) / "models"
