@@ -47,20 +47,21 @@ ModelSource = PackagedModel | GgufFile | ModelFolder | SeededModel | ScriptedMod
 
 
 def resolve_model(text: str, working_directory: Path) -> ModelSource:
-    """The source that `text` names; relative paths start at `working_directory`. Reads at most four bytes, loads nothing.
+    """The source that `text` names; empty: the default model. Reads at most four bytes, loads nothing.
 
+    Relative paths start at `working_directory`.
     A known name wins over a file of the same name (write `./scripted` for the file). Raises `ModelFileError`.
     """
-    if text.lower() == DEFAULT_MODEL.name.lower():
+    if not text or text.lower() == DEFAULT_MODEL.name.lower():
         return DEFAULT_MODEL
     if text in SEEDED_NAMES:
         return SeededModel(text)
     if text == SCRIPTED_NAME:
         return ScriptedModel()
-    path = (working_directory / text).resolve() if text else None
-    if path is not None and path.is_dir():
+    path = (working_directory / text).resolve()
+    if path.is_dir():
         return _folder(path)
-    if path is not None and path.is_file():
+    if path.is_file():
         return _gguf_file(path)
     known = (DEFAULT_MODEL.name, *SEEDED_NAMES, SCRIPTED_NAME)
     close = difflib.get_close_matches(text, known, n=1)

@@ -14,6 +14,9 @@ from zllm_ref.runtime.weights.checkpoint import CheckpointError, Config
 
 Shapes = dict[str, tuple[int, ...]]
 
+MAX_LAYERS = 1024
+"""Bounds the work that a damaged config can cause before the shapes are compared."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -49,10 +52,14 @@ def normalise_dense(where: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if heads % result["num_key_value_heads"]:
         got = f"{result['num_key_value_heads']} for {heads} heads"
         raise CheckpointError(f"{where}: num_key_value_heads", got, "a divisor of num_attention_heads")
-    result.setdefault("rms_norm_eps", 1e-6)
-    result.setdefault("max_position_embeddings", 2048)
+    if result["num_hidden_layers"] > MAX_LAYERS:
+        raise CheckpointError(f"{where}: num_hidden_layers", str(result["num_hidden_layers"]), f"at most {MAX_LAYERS}")
+    result["rms_norm_eps"] = _positive_number(where, {"rms_norm_eps": 1e-6} | _without_none(result), "rms_norm_eps")
+    result["max_position_embeddings"] = _positive(
+        where, {"max_position_embeddings": 2048} | _without_none(result), "max_position_embeddings"
+    )
     result["tie_word_embeddings"] = bool(result.get("tie_word_embeddings", False))
-    result["rope_theta"], result["rope_scaling"] = _rope(result)
+    result["rope_theta"], result["rope_scaling"] = _rope(where, result)
     result.pop("rope_parameters", None)
     _refuse(where, result, "hidden_act", "silu")
     _refuse(where, result, "attention_bias", False)
@@ -108,11 +115,23 @@ def _refuse(where: str, config: Mapping[str, Any], key: str, allowed: object) ->
         raise CheckpointError(f"{where}: {key}", repr(config[key]), repr(allowed))
 
 
-def _rope(config: Mapping[str, Any]) -> tuple[float, dict[str, Any] | None]:
+def _positive_number(where: str, config: Mapping[str, Any], key: str) -> float:
+    value = config.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise CheckpointError(f"{where}: {key}", repr(value), "a positive finite number")
+    return float(value)
+
+
+def _rope(where: str, config: Mapping[str, Any]) -> tuple[float, dict[str, Any] | None]:
     """`rope_theta` and `rope_scaling` (None: plain) from either spelling: top level, or one `rope_parameters` object."""
-    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    theta = float(parameters.pop("rope_theta", None) or config.get("rope_theta") or 10000.0)
-    kind = parameters.pop("type", None) if "rope_type" not in parameters else parameters["rope_type"]
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{where}: rope_scaling", repr(found), "an object or null")
+    parameters = dict(found)
+    theta = _positive_number(where, {"rope_theta": 10000.0} | _without_none(config) | _without_none(parameters), "rope_theta")
+    parameters.pop("rope_theta", None)
+    old_spelling = parameters.pop("type", None)
+    kind = parameters.get("rope_type", old_spelling)
     if kind in (None, "default"):
         return theta, None
     return theta, parameters | {"rope_type": kind}

@@ -92,6 +92,9 @@ def open_gguf(path: Path, dtype: torch.dtype, progress: Progress | None = None) 
     Raises `CheckpointError`.
     """
     header = read_gguf_header(path)
+    if header.metadata.get("split.count", 1) not in (0, 1):
+        got = f"one of {header.metadata['split.count']} parts of a split file"
+        raise CheckpointError(str(path), got, "one whole GGUF file (`llama-gguf-split --merge` joins the parts)")
     architecture = find_architecture(f"{path}: general.architecture", str(header.metadata.get("general.architecture")))
     if architecture.name not in DIALECTS:
         got = f"architecture {architecture.name!r} as GGUF"
