@@ -1,0 +1,173 @@
+"""Canonical events to Responses events.
+
+    created in_progress item* (completed | incomplete | failed)        one item open at a time, numbered as they are added
+    item = output_item.added body output_item.done
+
+A part keeps the constant half of its delta events serialised; a delta costs the quoting of its text and one concatenation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from zllm_ref.canonical.error import ApiError
+from zllm_ref.canonical.event import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TokenLogprob,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from zllm_ref.protocols.context import Profile
+from zllm_ref.protocols.openai_responses.error import render_failure
+from zllm_ref.protocols.openai_responses.open_item import OpenItem, call_item, message_item, reasoning_item
+from zllm_ref.protocols.openai_responses.request import ResponsesRequest
+from zllm_ref.protocols.openai_responses.response import render_response
+from zllm_ref.protocols.sse import DONE, Frame
+
+_INCOMPLETE = {
+    FinishReason.LENGTH: "max_output_tokens",
+    FinishReason.CONTEXT_FULL: "max_output_tokens",
+    FinishReason.CONTENT_FILTER: "content_filter",
+}
+_LOWEST_LOGPROB = -9999.0
+
+
+class Stream:
+    """One response's events."""
+
+    def __init__(self, call: ResponsesRequest) -> None:
+        self._call = call
+        self._sequence_number = 0
+        self._is_open = False
+        self._cache_id: str | None = None
+        self._output: list[str] = []
+        self._item: OpenItem | None = None
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        """The finished items so far, as JSON texts."""
+        return tuple(self._output)
+
+    def on(self, event: Event) -> list[Frame]:
+        """The events that this event makes, in order."""
+        match event:
+            case Started():
+                self._cache_id = event.cache_id
+                return self._opened()
+            case TextDelta():
+                if not event.text and not event.logprobs:
+                    return []
+                frames = self._switched("message")
+                return [*frames, self._delta(event.text, self._logprobs(event.logprobs))]
+            case ReasoningDelta():
+                if not event.text:
+                    return []
+                frames = self._switched("reasoning")
+                return [*frames, self._delta(event.text)]
+            case ToolCallStarted():
+                return [*self._closed("completed"), *self._added(call_item(self._call, len(self._output), event))]
+            case ToolArgumentsDelta():
+                return [self._delta(event.text)] if event.text else []
+            case ToolCallFinished():
+                return self._call_finished(event)
+            case Finished():
+                return self._finished(event)
+            case Failed():
+                return self.fail(event.error)
+        assert_never(event)
+
+    def fail(self, error: ApiError) -> list[Frame]:
+        """`response.failed` and nothing else: readers that ignore `error` events still see the end (clients.md 6.8)."""
+        frames = [*self._opened(), *self._closed("incomplete")]
+        return [
+            *frames,
+            *self._terminal("failed", render_response(self._call, "failed", self._output, error=render_failure(error))),
+        ]
+
+    def end_incomplete(self, reason: str) -> list[Frame]:
+        """Ends a response that is stopped from outside (steered away, cancelled): what was said stays."""
+        frames = [*self._opened(), *self._closed("incomplete")]
+        response = render_response(self._call, "incomplete", self._output, incomplete_reason=reason)
+        return [*frames, *self._terminal("incomplete", response)]
+
+    def _opened(self) -> list[Frame]:
+        if self._is_open:
+            return []
+        self._is_open = True
+        response = render_response(self._call, "in_progress")
+        return [self._frame(f"response.{name}", f'"response":{response}') for name in ("created", "in_progress")]  # RS1
+
+    def _switched(self, kind: str) -> list[Frame]:
+        """Events that close the open item, if it is of another kind, and add one of this kind."""
+        if self._item is not None and self._item.kind == kind:
+            return []
+        frames = self._closed("completed")
+        make = message_item if kind == "message" else reasoning_item
+        return [*frames, *self._added(make(self._call, len(self._output)))]
+
+    def _added(self, item: OpenItem) -> list[Frame]:
+        self._item = item
+        frames = [self._frame("response.output_item.added", f'"output_index":{item.index},"item":{item.initial()}')]
+        return frames + [self._frame(name, body) for name, body in item.part_added()]
+
+    def _delta(self, text: str, logprobs: list[Any] | None = None) -> Frame:
+        item = self._item
+        assert item is not None, "a delta without an open item"
+        return self._frame(item.delta_event, item.delta(text, logprobs))
+
+    def _closed(self, status: str) -> list[Frame]:
+        """RS10, RS11: text.done, part.done, item.done; the done item is what the response will list (RS12)."""
+        item, self._item = self._item, None
+        if item is None:
+            return []
+        frames = [self._frame(name, body) for name, body in item.part_done()]
+        final = item.final(status)
+        self._output.append(final)
+        return [*frames, self._frame("response.output_item.done", f'"output_index":{item.index},"item":{final}')]
+
+    def _call_finished(self, event: ToolCallFinished) -> list[Frame]:
+        item = self._item
+        assert item is not None, "the end of a call that is not open"
+        frames = []
+        if item.is_empty and item.kind == "function_call":
+            frames.append(self._delta(event.arguments or "{}"))  # RS9: the joined arguments are an object
+        return [*frames, *self._closed("completed")]
+
+    def _finished(self, event: Finished) -> list[Frame]:
+        reason = _INCOMPLETE.get(event.reason)
+        status = "completed" if reason is None else "incomplete"
+        frames = [] if self._item is not None or self._output else self._switched("message")
+        frames += self._closed(status)
+        response = render_response(
+            self._call, status, self._output, usage=event.usage, incomplete_reason=reason, cache_id=self._cache_id
+        )
+        return [*frames, *self._terminal(status, response)]
+
+    def _terminal(self, status: str, response: str) -> list[Frame]:
+        frame = self._frame(f"response.{status}", f'"response":{response}')  # RS2
+        return [frame, DONE] if self._call.profile is Profile.OPENRESPONSES else [frame]  # T4
+
+    def _frame(self, name: str, body: str) -> Frame:
+        number = self._sequence_number  # RS3
+        self._sequence_number = number + 1
+        return Frame(f'{{"type":"{name}","sequence_number":{number},{body}}}', name)
+
+    def _logprobs(self, tokens: tuple[TokenLogprob, ...]) -> list[Any] | None:
+        if not self._call.include_logprobs:
+            return None
+        return [_token(token) for token in tokens]
+
+
+def _token(token: TokenLogprob) -> dict[str, Any]:
+    top = [
+        {"token": other.text, "logprob": max(other.logprob, _LOWEST_LOGPROB), "bytes": list(other.bytes)} for other in token.top
+    ]
+    logprob = max(token.logprob, _LOWEST_LOGPROB)
+    return {"token": token.text, "logprob": logprob, "bytes": list(token.bytes), "top_logprobs": top}
