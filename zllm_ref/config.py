@@ -45,6 +45,23 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    profile: str = "openai"
+    """Whose behaviour decides where sources disagree: openai, deepseek, codex, openresponses."""
+    api_keys: tuple[str, ...] = ()
+    """Empty: everybody is let in."""
+    cache_sharing: bool = False
+    """True: all keys share one namespace of the prefix cache."""
+    strip_billing_line: bool = True
+    """Drop the per-request line that Claude Code puts before its system prompt."""
+    max_body_bytes: int = 32 << 20
+    max_concurrent_requests: int = 256
+    heartbeat_seconds: float = 10.0
+    """After so long without an event a stream says that it is alive."""
+    state_directory: Path | None = None
+    """Where stored responses and the sealing key are kept; None: in memory, for this process only."""
+    response_ttl_seconds: float = 30 * 86_400.0
+    max_stored_bytes: int = 1 << 30
+    shutdown_grace_seconds: float = 10.0
 
 
 @dataclass(frozen=True)

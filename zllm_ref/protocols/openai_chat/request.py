@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 
 from zllm_ref.canonical.json_value import JsonObject, JsonValue
-from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning, Role, Text, ToolCall
+from zllm_ref.canonical.message import Message, Part, Reasoning, Role, Text, ToolCall
 from zllm_ref.canonical.request import (
     CacheSettings,
-    CustomTool,
     FunctionTool,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -146,11 +145,9 @@ def _tool_call(call: Reader) -> Part:
     identity = call.required_string("id")
     if not identity:
         raise invalid(call.at("id"), identity, "a non-empty id")
-    kind = call.string("type", allowed=("function", "custom")) or "function"
-    body = Reader(call.require(kind), call.at(kind))
+    call.string("type", allowed=("function",))
+    body = Reader(call.require("function"), call.at("function"))
     name = tool_name(body.required_string("name"), body.at("name"))
-    if kind == "custom":
-        return CustomToolCall(identity, name, body.required_string("input"))
     body.require("arguments")
     return ToolCall(identity, name, arguments_of(body.string("arguments") or "", body.at("arguments")))
 
@@ -183,22 +180,8 @@ def _tool(item: Reader) -> Tool:
             parameters=None if parameters is None else parameters.value,
             strict=body.boolean("strict"),
         )
-    if kind == "custom":
-        body = Reader(item.require("custom"), item.at("custom"))
-        return CustomTool(
-            name=tool_name(body.required_string("name"), body.at("name")),
-            description=body.string("description"),
-            grammar=_grammar(body),
-        )
-    raise unsupported(item.at("type"), f"tool type '{kind[:100]}'", "tools here are function and custom")
-
-
-def _grammar(body: Reader) -> tuple[str, str] | None:
-    shape = body.object("format")
-    if shape is None or shape.required_string("type", allowed=("text", "grammar")) == "text":
-        return None
-    grammar = Reader(shape.require("grammar"), shape.at("grammar"))
-    return grammar.required_string("syntax", allowed=("lark", "regex")), grammar.required_string("definition")
+    # Chunks have no documented form for a free-form call: the Responses API has.
+    raise unsupported(item.at("type"), f"tool type '{kind[:100]}'", "tools of this endpoint are functions")
 
 
 def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -214,7 +197,7 @@ def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
             raise invalid("tool_choice", value, "required only with tools")
         return choice
     chosen = Reader(value, "tool_choice")
-    kind = chosen.required_string("type", allowed=("function", "custom", "allowed_tools"))
+    kind = chosen.required_string("type", allowed=("function", "allowed_tools"))
     body = Reader(chosen.require(kind), chosen.at(kind))
     if kind != "allowed_tools":
         return ToolChoiceNamed(require_tool(tools, body.required_string("name"), body.at("name")))
@@ -222,8 +205,8 @@ def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
     body.require("tools")
     names = []
     for item in body.objects("tools"):
-        kind = item.required_string("type", allowed=("function", "custom"))
-        named = Reader(item.require(kind), item.at(kind))
+        item.required_string("type", allowed=("function",))
+        named = Reader(item.require("function"), item.at("function"))
         names.append(require_tool(tools, named.required_string("name"), named.at("name")))
     if not names:
         raise invalid(body.at("tools"), (), "at least one tool")

@@ -61,11 +61,10 @@ class _Choice:
 
     def _on_call(self, call: dict[str, Any]) -> None:
         if "id" in call:
-            self._calls.append({name: call[name] for name in ("id", "type", call["type"])})
+            self._calls.append({name: call[name] for name in ("id", "type", "function")})
             self._arguments.append([])
             return
-        piece = call["function"]["arguments"] if "function" in call else call["custom"]["input"]
-        self._arguments[call["index"]].append(piece)
+        self._arguments[call["index"]].append(call["function"]["arguments"])
 
     def result(self, index: int) -> dict[str, Any]:
         content, reasoning = self._texts["content"], self._texts["reasoning_content"]
@@ -75,7 +74,7 @@ class _Choice:
             message["reasoning_content"] = "".join(reasoning)
         if self._calls:
             for call, pieces in zip(self._calls, self._arguments, strict=True):
-                call[call["type"]]["input" if call["type"] == "custom" else "arguments"] = "".join(pieces)
+                call["function"]["arguments"] = "".join(pieces)
             message["tool_calls"] = self._calls
         logprobs = None if self._logprobs is None else {"content": self._logprobs, "refusal": None}
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self._finish_reason}

@@ -7,7 +7,7 @@ What is equal in all chunks is serialised once; a piece costs the quoting of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from zllm_ref.canonical.error import ApiError
@@ -48,7 +48,6 @@ _FINISH_REASONS = {
 class _Choice:
     is_open: bool = False
     is_finished: bool = False
-    custom_calls: set[int] = field(default_factory=set)
     argument_pieces: int = 0
 
 
@@ -111,27 +110,19 @@ class Stream:
         return Frame(self._head + choice + self._tail)
 
     def _tool_open(self, event: ToolCallStarted) -> Frame:
-        choice = self._choices[event.choice]
-        choice.argument_pieces = 0
+        self._choices[event.choice].argument_pieces = 0
         call: dict[str, Any] = {"index": event.ordinal, "id": event.call_id}  # CH10 CH11
-        if event.custom:
-            choice.custom_calls.add(event.ordinal)
-            call |= {"type": "custom", "custom": {"name": event.name, "input": ""}}
-        else:
-            call |= {"type": "function", "function": {"name": event.name, "arguments": ""}}
+        call |= {"type": "function", "function": {"name": event.name, "arguments": ""}}
         return self._chunk(event.choice, dump({"tool_calls": [call]}))
 
     def _tool_piece(self, index: int, ordinal: int, text: str) -> Frame:
         """CH12: neither id nor name again: readers would append them."""
-        choice = self._choices[index]
-        choice.argument_pieces += 1
-        kind = '"custom":{"input":' if ordinal in choice.custom_calls else '"function":{"arguments":'
-        return self._chunk(index, f'{{"tool_calls":[{{"index":{ordinal},{kind}{quote(text)}}}}}]}}')
+        self._choices[index].argument_pieces += 1
+        return self._chunk(index, f'{{"tool_calls":[{{"index":{ordinal},"function":{{"arguments":{quote(text)}}}}}]}}')
 
     def _tool_closed(self, event: ToolCallFinished) -> list[Frame]:
         """CH14: the joined arguments are a JSON object, `{}` where the model wrote none."""
-        choice = self._choices[event.choice]
-        if choice.argument_pieces or event.ordinal in choice.custom_calls:
+        if self._choices[event.choice].argument_pieces:
             return []
         return [self._tool_piece(event.choice, event.ordinal, event.arguments or "{}")]
 

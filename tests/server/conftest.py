@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.server.fake_engine import FakeEngine
+from zllm_ref.config import ServerSettings
+from zllm_ref.server.app import bind, create_app, make_server
+
+
+class RunningServer:
+    """A real uvicorn server in a thread, on a free loopback port."""
+
+    def __init__(self, engine: FakeEngine, settings: ServerSettings) -> None:
+        self.engine = engine
+        ready = threading.Event()
+        address: list[tuple[str, int]] = []
+
+        def on_ready(host: str, port: int) -> None:
+            address.append((host, port))
+            ready.set()
+
+        self._server = make_server(create_app(engine, settings), settings, on_ready)
+        sockets = [bind("127.0.0.1", 0)]
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets)), daemon=True)
+        self._thread.start()
+        assert ready.wait(10)
+        host, port = address[0]
+        self.url = f"http://{host}:{port}"
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+Serve = Callable[..., RunningServer]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers: list[RunningServer] = []
+
+    def start(engine: FakeEngine | None = None, **settings: object) -> RunningServer:
+        server = RunningServer(engine or FakeEngine(), ServerSettings(**settings))  # type: ignore[arg-type]
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()

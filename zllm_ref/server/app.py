@@ -1,0 +1,213 @@
+"""The application: which path leads where, and how the process listens."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.config import ServerSettings
+from zllm_ref.protocols import models as model_shapes
+from zllm_ref.protocols.seal import Seal
+from zllm_ref.protocols.sse import dump
+from zllm_ref.server import endpoints
+from zllm_ref.server.auth import authenticate
+from zllm_ref.server.engine_port import Engine
+from zllm_ref.server.exchange import Exchange
+from zllm_ref.server.http_io import header
+from zllm_ref.server.state import ServerState, new_request_id
+from zllm_ref.server.wire import ErrorShape, errors_for
+
+Work = Callable[[Exchange], Coroutine[object, object, None]]
+
+_POSTS: tuple[tuple[str, Work], ...] = (
+    ("/v1/chat/completions", endpoints.chat_completions),
+    ("/v1/responses", endpoints.responses),
+    ("/v1/responses/input_tokens", endpoints.input_tokens),
+    ("/v1/messages", endpoints.messages),
+    ("/v1/messages/count_tokens", endpoints.count_tokens),
+)
+
+
+def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
+    """The ASGI application that serves this engine."""
+    state = ServerState(engine=engine, settings=settings, seal=Seal(secrets.token_bytes(32)))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        state.is_closing = True
+        state.workers.shutdown(wait=False)
+
+    routes = [Route(path, _Endpoint(state, work), methods=["POST"]) for path, work in _POSTS]
+    routes += [
+        Route("/v1/responses", _Endpoint(state, endpoints.upgrade_required), methods=["GET"]),
+        Route("/v1/models", _models(state), methods=["GET"]),
+        Route("/v1/models/{name:path}", _model(state), methods=["GET"]),
+        Route("/health", _health(state), methods=["GET"]),
+        Route("/metrics", _metrics(state), methods=["GET"]),
+        Route("/", _root, methods=["GET"]),
+    ]
+    handlers = {HTTPException: _http_error, ApiError: _api_error}
+    app = Starlette(routes=_by_path(routes), lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
+    app.router.redirect_slashes = False
+    return app
+
+
+class _Endpoint:
+    """An ASGI application around one endpoint's work."""
+
+    def __init__(self, state: ServerState, work: Work) -> None:
+        self._state = state
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Exchange(self._state, _errors(scope), scope, receive, send).run(self._work)
+
+
+class _Methods:
+    """One path, several methods: Starlette matches the first route of a path, and would answer 405 for the others."""
+
+    def __init__(self, by_method: dict[str, ASGIApp]) -> None:
+        self._by_method = by_method
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._by_method.get(scope["method"])
+        if app is None:
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(self._by_method))})
+        await app(scope, receive, send)
+
+
+def _by_path(routes: list[Route]) -> list[Route]:
+    paths: dict[str, dict[str, ASGIApp]] = {}
+    for route in routes:
+        for method in route.methods or ():
+            paths.setdefault(route.path, {})[method] = route.app
+    return [Route(path, _Methods(by_method)) for path, by_method in paths.items()]
+
+
+def _models(state: ServerState) -> Callable[[Request], Coroutine[object, object, Response]]:
+    async def models(request: Request) -> Response:
+        authenticate(request.scope, state.settings)
+        cards = state.engine.models
+        if "client_version" in request.query_params:
+            return _json(model_shapes.codex_list(cards))
+        return _json(model_shapes.anthropic_list(cards) if _is_anthropic(request.scope) else model_shapes.openai_list(cards))
+
+    return models
+
+
+def _model(state: ServerState) -> Callable[[Request], Coroutine[object, object, Response]]:
+    async def model(request: Request) -> Response:
+        authenticate(request.scope, state.settings)
+        card = model_shapes.find_model(state.engine.models, request.path_params["name"])
+        return _json(model_shapes.anthropic_model(card) if _is_anthropic(request.scope) else model_shapes.openai_model(card))
+
+    return model
+
+
+def _health(state: ServerState) -> Callable[[Request], Coroutine[object, object, Response]]:
+    async def health(_: Request) -> Response:
+        found = state.engine.health()
+        return _json(dump(dict(found)), 200 if found.get("status") == "ready" else 503)
+
+    return health
+
+
+def _metrics(state: ServerState) -> Callable[[Request], Coroutine[object, object, Response]]:
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(state.metrics.render(state.num_running))
+
+    return metrics
+
+
+async def _root(_: Request) -> Response:
+    return PlainTextResponse("zllm_ref\n")
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    """E6: unknown paths and wrong methods, in the shape of the protocol that the path belongs to."""
+    where = f"{request.method} {request.url.path[:200]}"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        kind, text = ErrorKind.METHOD_NOT_ALLOWED, f"method: got {where}, allowed {allowed}"
+    else:
+        kind, text = ErrorKind.NOT_FOUND, f"path: got {where}, which is not served here"
+    return _error(request.scope, ApiError(kind, text), dict(error.headers or {}))
+
+
+async def _api_error(request: Request, error: ApiError) -> Response:
+    return _error(request.scope, error, {})
+
+
+def _error(scope: Scope, error: ApiError, headers: dict[str, str]) -> Response:
+    errors, request_id = _errors(scope), new_request_id()
+    headers[errors.request_id_header.decode()] = f"req_{request_id}"
+    return Response(errors.render(error, request_id), errors.status_of(error), headers, "application/json")
+
+
+def _json(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="application/json")
+
+
+def _errors(scope: Scope) -> ErrorShape:
+    return errors_for(scope["path"], anthropic=_is_anthropic(scope))
+
+
+def _is_anthropic(scope: Scope) -> bool:
+    """Both vendors list their models on the same path; their clients' headers tell them apart (protocols.md 1.6)."""
+    return bool(header(scope, b"anthropic-version") or (header(scope, b"x-api-key") and not header(scope, b"authorization")))
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str, int], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            self._on_ready(host, port)
+
+
+def make_server(app: ASGIApp, settings: ServerSettings, on_ready: Callable[[str, int], None]) -> uvicorn.Server:
+    """A uvicorn server for this application; `serve(sockets=[...])` starts it on sockets that are bound already."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_seconds)),
+        ws_max_size=settings.max_body_bytes,
+    )
+    return _Server(config, on_ready)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 picks a free one. Raises OSError where the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def run(app: ASGIApp, host: str, port: int, on_ready: Callable[[str, int], None], settings: ServerSettings | None = None) -> None:
+    """Listens until the process is told to end. `on_ready(host, port)` is called once connections are accepted."""
+    server = make_server(app, settings or ServerSettings(host=host, port=port), on_ready)
+    server.run(sockets=[bind(host, port)])

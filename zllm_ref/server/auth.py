@@ -1,0 +1,36 @@
+"""Who may come in, and which part of the cache is theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from starlette.types import Scope
+
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.config import ServerSettings
+from zllm_ref.server.http_io import header
+
+_BEARER = "bearer "
+
+
+def authenticate(scope: Scope, settings: ServerSettings) -> str:
+    """The namespace of the caller's key; empty where there are no keys, or where all share. Raises ApiError(UNAUTHENTICATED)."""
+    if not settings.api_keys:
+        return ""
+    key = presented_key(scope)
+    if not key:
+        message = "No API key: got neither `Authorization: Bearer KEY` nor `x-api-key: KEY`, allowed one of them."
+        raise ApiError(ErrorKind.UNAUTHENTICATED, message)
+    # Every key is compared, each in constant time: how long it takes says nothing about which one is near.
+    matches = [hmac.compare_digest(key.encode("latin-1", "replace"), known.encode()) for known in settings.api_keys]
+    if not any(matches):
+        raise ApiError(ErrorKind.UNAUTHENTICATED, "Incorrect API key provided.")
+    return "" if settings.cache_sharing else hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def presented_key(scope: Scope) -> str:
+    authorization = header(scope, b"authorization")
+    if authorization.lower().startswith(_BEARER):
+        return authorization[len(_BEARER) :].strip()
+    return header(scope, b"x-api-key").strip()

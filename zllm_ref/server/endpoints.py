@@ -1,0 +1,52 @@
+"""What each path does, in a few lines each."""
+
+from __future__ import annotations
+
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.canonical.request import Request
+from zllm_ref.protocols import anthropic_messages, openai_chat, openai_responses
+from zllm_ref.protocols.sse import dump
+from zllm_ref.server.exchange import Exchange
+from zllm_ref.server.wire import CHAT, MESSAGES, RESPONSES
+
+
+async def chat_completions(exchange: Exchange) -> None:
+    namespace = exchange.authenticate()
+    call = openai_chat.parse_request(await exchange.body(), exchange.context(namespace))
+    include_usage = None if call.stream else True
+    await exchange.answer(CHAT, call, lambda: openai_chat.Stream(call, include_usage=include_usage))
+
+
+async def responses(exchange: Exchange) -> None:
+    namespace = exchange.authenticate()
+    call = openai_responses.parse_request(await exchange.body(), exchange.context(namespace))
+    await exchange.answer(RESPONSES, call, lambda: openai_responses.Stream(call))
+
+
+async def messages(exchange: Exchange) -> None:
+    namespace = exchange.authenticate()
+    call = anthropic_messages.parse_request(await exchange.body(), exchange.context(namespace))
+    await exchange.answer(MESSAGES, call, lambda: anthropic_messages.Stream(call))
+
+
+async def count_tokens(exchange: Exchange) -> None:
+    """X6: the same parsing, rendering and encoding as a request that generates."""
+    namespace = exchange.authenticate()
+    call = anthropic_messages.parse_count_request(await exchange.body(), exchange.context(namespace))
+    await exchange.respond(dump({"input_tokens": await _count(exchange, call.request)}))
+
+
+async def input_tokens(exchange: Exchange) -> None:
+    namespace = exchange.authenticate()
+    call = openai_responses.parse_request(await exchange.body(), exchange.context(namespace))
+    count = await _count(exchange, call.request)
+    await exchange.respond(dump({"object": "response.input_tokens", "input_tokens": count}))
+
+
+async def upgrade_required(exchange: Exchange) -> None:
+    """WS1: Codex takes a 426 as the sign to go on over HTTP."""
+    raise ApiError(ErrorKind.UPGRADE_REQUIRED, "GET /v1/responses is a WebSocket: got no upgrade. POST works without one.")
+
+
+async def _count(exchange: Exchange, request: Request) -> int:
+    return await exchange.in_thread(lambda: exchange.state.engine.count_tokens(request))
