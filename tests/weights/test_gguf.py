@@ -203,6 +203,17 @@ def test_a_file_cut_off_anywhere_is_refused(write_tiny_gguf: Any, cut: float) ->
         open_checkpoint(path, torch.float32)
 
 
+def test_a_header_cut_off_at_any_byte_is_refused(write_tiny_gguf: Any) -> None:
+    path = write_tiny_gguf()
+    content = path.read_bytes()
+    data_start = min(entry.offset for entry in read_gguf_header(path).tensors.values())
+
+    for cut in range(0, data_start, 3):
+        path.write_bytes(content[:cut])
+        with pytest.raises(CheckpointError):
+            read_gguf_header(path)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
 def test_a_damaged_header_is_refused_or_harmless(write_tiny_gguf: Any, place: float, value: int) -> None:
