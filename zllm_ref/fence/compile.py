@@ -1,0 +1,109 @@
+"""Grammar trees made ready to run: compiled once per content, kept by digest.
+
+One `FenceCompiler` per loaded model, owned by whoever owns the vocabulary; it keeps llguidance's view of the vocabulary (a
+trie over all pieces, the expensive part) and the last compiled grammars. A compiled grammar is never moved: every region
+starts from a copy of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from zllm_ref.fence.free_text import TokenIndex
+from zllm_ref.fence.grammar import Node
+from zllm_ref.fence.lark import write_lark
+from zllm_ref.fence.raw_text import UnfenceableText
+from zllm_ref.fence.region import Region
+from zllm_ref.tokenizer import Vocabulary
+
+_LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000, step_lexer_fuel=2_000_000, verbose_errors=False)
+"""Wide enough for some hundred tools; what does not fit is refused when the fence is built."""
+
+
+class UnfenceableGrammar(ValueError):
+    """llguidance refuses the grammar; the message is its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRegion:
+    """A grammar ready to run. `root` is the tree that it came from, for the oracle and for explanations."""
+
+    root: Node
+    stop_ids: tuple[int, ...]
+    prototype: LLMatcher
+    tokenizer: LLTokenizer
+    warnings: tuple[str, ...]
+
+    def open(self, *, is_forcing: bool = True) -> Region:
+        return Region(self.prototype, is_forcing=is_forcing)
+
+    def spell(self, data: bytes) -> list[int]:
+        """Some ids that spell `data` (bytes that a token carried over into the region)."""
+        return list(self.tokenizer.tokenize_bytes(data)) if data else []
+
+    def may_begin(self, data: bytes) -> bool:
+        ids = self.spell(data)
+        return bool(self.prototype.deep_copy().validate_tokens(ids) == len(ids))
+
+
+class FenceCompiler:
+    """Compiles for one vocabulary. `capacity` grammars are kept, the least recently used goes first."""
+
+    def __init__(self, vocabulary: Vocabulary, *, capacity: int = 64) -> None:
+        self.vocabulary = vocabulary
+        self.index = TokenIndex(vocabulary)
+        self._capacity = capacity
+        self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
+        self._regions: OrderedDict[str, CompiledRegion] = OrderedDict()
+
+    def region(self, root: Node, stop_ids: Sequence[int]) -> CompiledRegion:
+        """The compiled grammar of `root`; every one of `stop_ids` is legal where it may end. Raises UnfenceableGrammar."""
+        stops = tuple(sorted(set(stop_ids)))
+        key = hashlib.sha256(repr((root, stops)).encode("utf-8", "surrogatepass")).hexdigest()
+        found = self._regions.get(key)
+        if found is None:
+            found = self._regions[key] = self._compile(root, stops)
+            while len(self._regions) > self._capacity:
+                self._regions.popitem(last=False)
+        self._regions.move_to_end(key)
+        return found
+
+    def tokenizer(self, stop_ids: Sequence[int]) -> LLTokenizer:
+        """llguidance's view of the vocabulary with these ends. Raises UnfenceableGrammar where there is no end."""
+        stops = tuple(sorted(set(stop_ids)))
+        if not stops:
+            raise UnfenceableGrammar("stop ids: got none, allowed at least one (a fenced answer could never end)")
+        found = self._tokenizers.get(stops)
+        if found is None:
+            wrapper = TokenizerWrapper(_Pieces(self.vocabulary, self.index, stops))
+            found = self._tokenizers[stops] = LLTokenizer(wrapper, eos_token=list(stops))
+        return found
+
+    def _compile(self, root: Node, stops: tuple[int, ...]) -> CompiledRegion:
+        try:
+            grammar = write_lark(root, self.vocabulary.marker_id)
+        except UnfenceableText as error:
+            raise UnfenceableGrammar(str(error)) from None
+        matcher = LLMatcher(self.tokenizer(stops), grammar.source(), log_level=0, limits=_LIMITS)
+        if matcher.is_error():
+            raise UnfenceableGrammar(str(matcher.get_error()))
+        return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()))
+
+
+class _Pieces:
+    """The vocabulary in the shape that llguidance reads."""
+
+    def __init__(self, vocabulary: Vocabulary, index: TokenIndex, stop_ids: tuple[int, ...]) -> None:
+        self.tokens = index.pieces
+        self.special_token_ids = sorted(index.marker_ids)
+        self.eos_token_id = stop_ids[0]
+        self.bos_token_id = None
+        self._vocabulary = vocabulary
+
+    def __call__(self, text: str) -> list[int]:
+        return self._vocabulary.encode_text(text)

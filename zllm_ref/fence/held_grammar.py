@@ -1,0 +1,165 @@
+"""A dialect's grammar brought into the form that the fence holds exactly, and the list of what had to be given up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from zllm_ref.fence.compile import FenceCompiler, UnfenceableGrammar
+from zllm_ref.fence.grammar import (
+    MAX_PARAMETERS,
+    Choice,
+    CustomText,
+    JsonBySchema,
+    Literal,
+    Marker,
+    Node,
+    Parameter,
+    RawText,
+    Repeat,
+    Sequence,
+    UnorderedParameters,
+)
+from zllm_ref.fence.json_schema_fence import SchemaProblem, hold_schema, loosened, type_only
+from zllm_ref.fence.raw_text import holdable, unfenceable_keywords
+
+
+@dataclass(slots=True)
+class Holder:
+    """Rewrites grammars for one compiler. `problems` grows; an unsolvable one is raised as UnfenceableGrammar."""
+
+    compiler: FenceCompiler
+    stop_ids: tuple[int, ...]
+    problems: list[SchemaProblem] = field(default_factory=list)
+
+    def hold(self, node: Node) -> Node:
+        match node:
+            case Sequence():
+                return Sequence(tuple(self.hold(item) for item in node.items))
+            case Choice():
+                return Choice(tuple(self.hold(option) for option in node.options))
+            case Repeat():
+                return replace(node, item=self.hold(node.item))
+            case JsonBySchema():
+                held = hold_schema(node.schema, node.path)
+                self.problems += held.problems
+                return replace(node, schema=held.schema)
+            case RawText():
+                self.problems += [
+                    SchemaProblem(f"{node.path}.{keyword}", reason) for keyword, reason in unfenceable_keywords(node.schema)
+                ]
+                return replace(node, schema=holdable(node.schema))
+            case UnorderedParameters():
+                return self._parameters(node)
+            case _:
+                return node
+
+    def loosen(self, node: Node) -> Node:
+        """As `hold`, for a grammar that llguidance refused: finds the values at fault and gives up what it must of them."""
+        match node:
+            case Sequence():
+                return Sequence(tuple(self.loosen(item) for item in node.items))
+            case Choice():
+                return Choice(tuple(self.loosen(option) for option in node.options))
+            case Repeat():
+                return replace(node, item=self.loosen(node.item))
+            case UnorderedParameters():
+                return replace(node, parameters=tuple(replace(one, node=self.loosen(one.node)) for one in node.parameters))
+            case JsonBySchema():
+                return self._loosest(node, [replace(node, schema=change(node.schema)) for change in (loosened, type_only)])
+            case RawText():
+                return self._loosest(node, [replace(node, schema=None)])
+            case CustomText():
+                return self._loosest(node, [RawText(node.closer, path=node.path)])
+            case _:
+                return node
+
+    def _parameters(self, node: UnorderedParameters) -> Node:
+        parameters = node.parameters
+        if len(parameters) > MAX_PARAMETERS:
+            kept = _most_needed(parameters)
+            lost = [parameter.name for parameter in parameters if parameter not in kept]
+            if any(parameter.required for parameter in parameters if parameter not in kept):
+                raise UnfenceableGrammar(f"{node.path}: got {len(parameters)} required parameters, allowed {MAX_PARAMETERS}")
+            self.problems.append(
+                SchemaProblem(
+                    node.path, f"got {len(parameters)} parameters, allowed {MAX_PARAMETERS}; left out: {', '.join(lost)}"
+                )
+            )
+            parameters = kept
+        return replace(node, parameters=tuple(replace(one, node=self.hold(one.node)) for one in parameters))
+
+    def _loosest(self, node: JsonBySchema | RawText | CustomText, weaker: list[JsonBySchema] | list[RawText]) -> Node:
+        reason = self._refusal(node)
+        if reason is None:
+            return node
+        self.problems.append(SchemaProblem(node.path, reason))
+        for candidate in weaker:
+            if self._refusal(candidate) is None:
+                return candidate
+        raise UnfenceableGrammar(f"{node.path}: {reason}")
+
+    def _refusal(self, node: Node) -> str | None:
+        try:
+            self.compiler.region(node, self.stop_ids)
+        except UnfenceableGrammar as error:
+            return first_line(str(error))
+        return None
+
+
+def literals_of(node: Node, compiler: FenceCompiler) -> Iterator[str]:
+    """Every text that the grammar writes literally; markers without an id count as such."""
+    match node:
+        case Literal():
+            yield node.text
+        case Marker():
+            if compiler.vocabulary.marker_id(node.name) is None:
+                yield node.name
+        case Sequence():
+            for item in node.items:
+                yield from literals_of(item, compiler)
+        case Choice():
+            for option in node.options:
+                yield from literals_of(option, compiler)
+        case Repeat():
+            yield from literals_of(node.item, compiler)
+            if node.separator is not None:
+                yield from literals_of(node.separator, compiler)
+        case RawText() | CustomText():
+            for part in node.closer:
+                yield from literals_of(part, compiler)
+        case UnorderedParameters():
+            yield from literals_of(node.separator, compiler)
+            for parameter in node.parameters:
+                yield from literals_of(parameter.node, compiler)
+
+
+def broken_literals(root: Node, compiler: FenceCompiler) -> list[str]:
+    """Literals that do not come back from the tokenizer's own encoding: forced runs of them would be another text."""
+    texts = sorted({text for text in literals_of(root, compiler) if text})
+    vocabulary = compiler.vocabulary
+    encoded = vocabulary.encode_texts(texts) if texts else []
+    return [
+        text
+        for text, ids in zip(texts, encoded, strict=True)
+        if b"".join(vocabulary.token_bytes(token_id) for token_id in ids) != text.encode("utf-8")
+    ]
+
+
+def first_line(message: str) -> str:
+    """llguidance's own words without its position and its copy of the grammar."""
+    line = message.strip().splitlines()[0]
+    return line.split("failed to compile JSON schema: ")[-1].strip()
+
+
+def _most_needed(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """The required ones and the first optional ones, in their own order."""
+    optional_places = MAX_PARAMETERS - sum(parameter.required for parameter in parameters)
+    kept: list[Parameter] = []
+    for parameter in parameters:
+        if parameter.required:
+            kept.append(parameter)
+        elif optional_places > 0:
+            kept.append(parameter)
+            optional_places -= 1
+    return tuple(kept[:MAX_PARAMETERS])
