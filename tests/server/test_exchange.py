@@ -1,0 +1,163 @@
+"""The life of one exchange: silence, a client that leaves, a fault of our own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.server.conftest import RunningServer, Serve
+from tests.server.fake_engine import FakeEngine, Say
+from tests.server.test_errors import GENERATING, PATHS, client
+from zllm_ref.canonical.event import TextDelta
+from zllm_ref.protocols.openai_chat.stream import Stream
+from zllm_ref.protocols.sse import Frame
+
+LONG = (Say("text", "abc" * 2000),)
+
+
+def eventually(claim: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def post_and_leave(server: RunningServer, path: str, *, stream: bool, read_bytes: int) -> None:
+    """Sends a request over a bare socket, reads a little of the answer, and closes."""
+    body = json.dumps({**PATHS[path], "stream": stream}).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        if read_bytes:
+            assert connection.recv(read_bytes)
+        else:
+            assert eventually(lambda: bool(server.engine.generations))
+
+
+@pytest.mark.parametrize("path", GENERATING)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_cancels_its_generation(serve: Serve, path: str, stream: bool) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+
+    post_and_leave(server, path, stream=stream, read_bytes=100 if stream else 0)
+
+    assert server.engine.generations[0].cancelled.wait(2)
+
+
+def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.0005))
+    texts: list[str] = []
+
+    def ask() -> None:
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=30)
+        texts.append(answer.json()["choices"][0]["message"]["content"])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    post_and_leave(server, "/v1/chat/completions", stream=True, read_bytes=100)
+    for thread in threads:
+        thread.join(30)
+
+    assert texts == ["abc" * 2000] * 4
+
+
+@pytest.mark.parametrize(
+    ("path", "sign"),
+    [
+        ("/v1/chat/completions", ": keep-alive\n\n"),
+        ("/v1/responses", ": keep-alive\n\n"),
+        ("/v1/messages", 'event: ping\ndata: {"type":"ping"}\n\n'),
+    ],
+)
+async def test_a_long_prefill_is_bridged_by_signs_of_life(path: str, sign: str) -> None:
+    gate = threading.Event()
+    threading.Timer(0.2, gate.set).start()
+    async with client(FakeEngine(gate=gate), heartbeat_seconds=0.03) as http:
+        response = await http.post(path, json={**PATHS[path], "stream": True})
+
+    assert response.text.startswith(sign)
+    assert response.text.count(sign) >= 3
+    assert "Hel" in response.text
+
+
+@pytest.mark.parametrize("path", GENERATING)
+async def test_headers_say_what_the_stream_is_and_where_its_state_is_kept(path: str) -> None:
+    async with client() as http:
+        response = await http.post(path, json={**PATHS[path], "stream": True})
+        whole = await http.post(path, json=PATHS[path])
+
+    for answer in (response, whole):
+        assert answer.headers["x-zllm-cache-id"].startswith("zc_")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-cache"
+    assert whole.json()["zllm"]["cache_id"] == whole.headers["x-zllm-cache-id"]
+    assert response.headers["x-zllm-cache-id"] in response.text
+
+
+async def test_the_guard_stops_a_stream_that_breaks_its_protocol(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = Stream.on
+
+    def role_everywhere(self: Stream, event: object) -> list[Frame]:
+        frames = honest(self, event)  # type: ignore[arg-type]
+        if isinstance(event, TextDelta):
+            frames = [Frame(frame.data.replace('"delta":{', '"delta":{"role":"assistant",')) for frame in frames]
+        return frames
+
+    monkeypatch.setattr(Stream, "on", role_everywhere)
+    engine = FakeEngine(script=LONG, pause_seconds=0.001)
+    async with client(engine) as http:
+        streamed = await http.post("/v1/chat/completions", json={**PATHS["/v1/chat/completions"], "stream": True})
+        whole = await http.post("/v1/chat/completions", json=PATHS["/v1/chat/completions"])
+
+    assert '"error"' in streamed.text.strip().split("\n\n")[-1]
+    assert "[DONE]" not in streamed.text
+    assert whole.status_code == 500
+    assert "CH5" in caplog.text
+    assert engine.generations[0].cancelled.is_set()
+
+
+async def test_too_many_at_once_are_told_when_to_come_back() -> None:
+    async with client(max_concurrent_requests=0) as http:
+        chat = await http.post("/v1/chat/completions", json=PATHS["/v1/chat/completions"])
+        messages = await http.post("/v1/messages", json=PATHS["/v1/messages"])
+
+    assert (chat.status_code, messages.status_code) == (429, 429)
+    assert chat.headers["retry-after"] == "1"
+    assert messages.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_unknown_fields_of_agents_are_named_in_a_header() -> None:
+    async with client() as http:
+        response = await http.post("/v1/messages?beta=true", json={**PATHS["/v1/messages"], "wings\r\nx-evil: 1": 2})
+
+    assert response.status_code == 200
+    assert response.headers["x-zllm-ignored-fields"] == "wings__x-evil: 1"
+    assert "x-evil" not in response.headers
+
+
+async def test_keys_are_required_where_there_are_keys_and_separate_the_caches() -> None:
+    engine = FakeEngine()
+    async with client(engine, api_keys=("one", "two")) as http:
+        path, body = "/v1/chat/completions", PATHS["/v1/chat/completions"]
+        refused = await http.post(path, json=body)
+        wrong = await http.post("/v1/messages", json=PATHS["/v1/messages"], headers={"x-api-key": "three"})
+        first = await http.post(path, json=body, headers={"authorization": "Bearer one"})
+        second = await http.post(path, json=body, headers={"x-api-key": "two"})
+
+    assert (refused.status_code, wrong.status_code) == (401, 401)
+    assert refused.json()["error"]["code"] == "invalid_api_key"
+    assert wrong.json()["error"]["type"] == "authentication_error"
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert len({request.cache.namespace for request in engine.requests}) == 2
