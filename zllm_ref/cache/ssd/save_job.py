@@ -1,0 +1,123 @@
+"""One save as file work: decided by the store before, published by the store afterwards, and safe to be killed in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zllm_ref.cache.snapshot import Bytes, StateCodec
+from zllm_ref.cache.ssd.chunks import Encoding, encode_chunk
+from zllm_ref.cache.ssd.files import Files
+from zllm_ref.cache.ssd.manifest import ChunkRecord, Manifest, encode_manifest
+from zllm_ref.cache.ssd.places import chunk_name, identity_digest, manifest_name, remove_files, rows_of_block
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SaveRequest:
+    """What to write down: a terminal's tokens and names, and its payloads, one a block and the fixed one last."""
+
+    cache_id: str
+    namespace: str
+    round: int
+    resident_bytes: int
+    id_bytes: bytes
+    payloads: tuple[object, ...]
+    fixed: object | None
+
+
+@dataclass
+class SaveJob:
+    """One save, decided: what to delete first, which chunks to write, and the manifest that makes it exist."""
+
+    request: SaveRequest
+    root: Path
+    files: Files
+    codec: StateCodec
+    encoding: Encoding
+    identity: str
+    block_tokens: int
+    generation: int
+    keys: tuple[bytes, ...]
+    known: dict[bytes, ChunkRecord]
+    doomed_manifests: tuple[Path, ...]
+    doomed_chunks: tuple[Path, ...]
+    reserved_bytes: int
+    written: dict[bytes, ChunkRecord] = field(default_factory=dict)
+    written_bytes: int = 0
+    manifest: Manifest | None = None
+    """Set when, and only when, the snapshot is on disk."""
+    error: OSError | None = None
+
+    def run(self) -> None:
+        """Does the file work; an OSError (full, read-only, gone) is kept in `error`, and what was begun is taken back."""
+        try:
+            remove_files(self.files, self.root, self.doomed_manifests, self.doomed_chunks)
+            self._write_chunks()
+            self._write_manifest()
+        except OSError as error:
+            self.error = error
+            _log.warning("snapshot %s not saved: %s", self.request.cache_id, error)
+            self._take_back()
+
+    def _write_chunks(self) -> None:
+        identity = identity_digest(self.identity)
+        for index, key in enumerate(self.keys):
+            if key in self.known or key in self.written:
+                continue
+            is_fixed = index == len(self.request.payloads)
+            parts = self.codec.fixed_parts(self.request.fixed) if is_fixed else self.codec.row_parts(self.request.payloads[index])
+            num_rows = 0 if is_fixed else rows_of_block(len(self.request.id_bytes), self.block_tokens, index)
+            digest, buffers = encode_chunk(key, identity, num_rows, parts, self.encoding)
+            num_bytes = self._write_file(self.root / "chunks" / chunk_name(key), buffers)
+            self.written[key] = ChunkRecord(digest, num_bytes)
+        if self.written:
+            self.files.sync_directory(self.root / "chunks")
+
+    def _write_manifest(self) -> None:
+        chunks = tuple(self.known.get(key) or self.written[key] for key in self.keys)
+        manifest = Manifest(
+            generation=self.generation,
+            cache_id=self.request.cache_id,
+            identity=self.identity,
+            namespace=self.request.namespace,
+            round=self.request.round,
+            is_head=True,
+            resident_bytes=self.request.resident_bytes,
+            block_tokens=self.block_tokens,
+            has_fixed=self.request.fixed is not None,
+            id_bytes=self.request.id_bytes,
+            chunks=chunks,
+        )
+        self._write_file(self.root / "manifests" / manifest_name(self.generation), [encode_manifest(manifest)])
+        self.files.sync_directory(self.root / "manifests")
+        self.manifest = manifest
+
+    def _write_file(self, path: Path, buffers: Sequence[Bytes]) -> int:
+        """Writes beside its place, syncs, and renames into its place."""
+        temporary = self.root / "temporary" / path.name
+        descriptor = self.files.create(temporary)
+        try:
+            self.files.write(descriptor, buffers)
+            self.files.sync(descriptor)
+        finally:
+            self.files.close(descriptor)
+        self.files.rename(temporary, path)
+        num_bytes = sum(memoryview(buffer).nbytes for buffer in buffers)
+        self.written_bytes += num_bytes
+        return num_bytes
+
+    def _take_back(self) -> None:
+        """Removes what this job wrote, as far as the disk lets us; the rest is swept when the store is opened again."""
+        names = [self.root / "manifests" / manifest_name(self.generation)]
+        names += [self.root / "chunks" / chunk_name(key) for key in self.written]
+        names += [self.root / "temporary" / chunk_name(key) for key in self.keys]
+        names.append(self.root / "temporary" / manifest_name(self.generation))
+        try:
+            for name in names:
+                self.files.remove(name)
+        except OSError as error:
+            _log.warning("leftovers of snapshot %s stay until the next start: %s", self.request.cache_id, error)
