@@ -8,8 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
-from zllm_ref.canonical.event import Event, Failed, Finished, FinishReason, ReasoningDelta, Started, TextDelta
-from zllm_ref.canonical.event import ToolArgumentsDelta, ToolCallFinished, ToolCallStarted
+from zllm_ref.canonical.event import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import Request
 from zllm_ref.canonical.usage import Usage

@@ -88,7 +88,12 @@ WRONG: list[tuple[str, dict[str, Any], str, int]] = [
         "messages[0].content[0].type",
         400,
     ),
-    ("/v1/chat/completions", {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages[0].tool_call_id", 400),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
+        "messages[0].tool_call_id",
+        400,
+    ),
     ("/v1/chat/completions", {"temperature": "hot"}, "temperature", 400),
     ("/v1/chat/completions", {"temperature": 2.5}, "temperature", 400),
     ("/v1/chat/completions", {"n": 0}, "n", 400),
@@ -274,7 +279,20 @@ def mutated(body: dict[str, Any], names: list[str]) -> st.SearchStrategy[bytes]:
     return texts | cut | st.binary(max_size=60) | JSON_VALUES.map(lambda value: json.dumps(value).encode())
 
 
-FIELDS = ["messages", "input", "tools", "tool_choice", "stop", "thinking", "system", "text", "reasoning", "n", "logit_bias", "include"]
+FIELDS = [
+    "messages",
+    "input",
+    "tools",
+    "tool_choice",
+    "stop",
+    "thinking",
+    "system",
+    "text",
+    "reasoning",
+    "n",
+    "logit_bias",
+    "include",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)

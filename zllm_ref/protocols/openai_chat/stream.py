@@ -95,7 +95,9 @@ class Stream:
         assert_never(event)
 
     def fail(self, error: ApiError) -> list[Frame]:
-        return [error_frame(error)]
+        """An error is never the first thing that a stream says: known that early, it would have been an HTTP error (T6)."""
+        opening = [] if any(choice.is_open for choice in self._choices) else self._opened(0, "null")
+        return [*opening, error_frame(error)]
 
     def _opened(self, index: int, content: str) -> list[Frame]:
         """CH5: the first chunk of a choice, and no other, carries the role. `content` null stays null if no text follows."""

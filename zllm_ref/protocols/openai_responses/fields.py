@@ -26,6 +26,7 @@ FIELDS = FieldTable(
         refused("context_management", "compact with POST /v1/responses/compact", ()),
         refused("moderation", "there is no moderation model", False),
         refused("image", "the models here read and write text"),
+        refused("personality", "the instructions say how the model is to speak"),
     )
 )
 
