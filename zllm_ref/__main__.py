@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from zllm_ref import __version__
 
-COMMANDS = ("doctor",)
+COMMANDS = ("serve", "doctor")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,122 @@
+"""`serve`: loads a model and answers on three protocols until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from zllm_ref.commands.model_arguments import add_model_arguments, byte_count, engine_settings
+from zllm_ref.config import ServerSettings, limit_spinning, spin_description
+
+
+def add_parser(subparsers: Any) -> None:
+    defaults = ServerSettings()
+    parser = subparsers.add_parser("serve", help="serve a model to OpenAI and Anthropic clients")
+    add_model_arguments(parser)
+    group = parser.add_argument_group("server")
+    group.add_argument("--host", default=defaults.host, help="loopback by default")
+    group.add_argument("--port", type=int, default=defaults.port, help="0 picks a free one")
+    group.add_argument("--profile", choices=("openai", "deepseek", "codex", "openresponses"), default=defaults.profile)
+    group.add_argument("--api-key", action="append", default=[], help="let only these keys in; may be given several times")
+    group.add_argument("--cache-sharing", action="store_true", help="all keys share one namespace of the prefix cache")
+    group.add_argument("--max-body-bytes", type=byte_count, default=defaults.max_body_bytes)
+    group.add_argument("--max-concurrent-requests", type=int, default=defaults.max_concurrent_requests)
+    group.add_argument("--heartbeat-seconds", type=float, default=defaults.heartbeat_seconds)
+    group.add_argument("--state-dir", type=Path, default=None, help="stored responses and the sealing key; default: in memory")
+    group.add_argument("--response-ttl", type=float, default=defaults.response_ttl_seconds, help="seconds")
+    group.add_argument("--keep-billing-line", action="store_true", help="do not strip Claude Code's per-request line")
+    group.add_argument("--quiet", action="store_true", help="no line per request")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    limit_spinning(args.threads)  # before torch is imported: its thread pool reads it once
+
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    console.print("[bold]zllm_ref[/] starting …")
+
+    from zllm_ref.engine import Engine
+    from zllm_ref.model_files import progress_bar
+    from zllm_ref.server import create_app
+    from zllm_ref.server import run as listen
+
+    logging.basicConfig(level=logging.WARNING if args.quiet else logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    settings = ServerSettings(
+        host=args.host,
+        port=args.port,
+        profile=args.profile,
+        api_keys=tuple(args.api_key),
+        cache_sharing=args.cache_sharing,
+        strip_billing_line=not args.keep_billing_line,
+        max_body_bytes=args.max_body_bytes,
+        max_concurrent_requests=args.max_concurrent_requests,
+        heartbeat_seconds=args.heartbeat_seconds,
+        state_directory=args.state_dir,
+        response_ttl_seconds=args.response_ttl,
+    )
+    failed = threading.Event()
+    with progress_bar(console) as report:
+        engine = Engine(engine_settings(args), report)
+
+        def load(host: str, port: int) -> None:
+            try:
+                engine.load()
+            except (ValueError, OSError, RuntimeError) as error:
+                console.print(f"[bold red]cannot serve:[/] {error}")
+                failed.set()
+                _stop_listening()
+                return
+            _announce(console, engine, host, port, args)
+
+        def on_ready(host: str, port: int) -> None:
+            print(f"listening on http://{_shown(host)}:{port}", flush=True)
+            threading.Thread(target=load, args=(host, port), name="zllm-load", daemon=True).start()
+
+        try:
+            listen(create_app(engine, settings), args.host, args.port, on_ready, settings)
+        except OSError as error:
+            console.print(
+                f"[bold red]cannot listen on {args.host}:{args.port}:[/] {error.strerror}; try another --port, 0 picks one"
+            )
+            return 2
+        finally:
+            engine.close()
+    return 2 if failed.is_set() else 0
+
+
+def _announce(console: Any, engine: Any, host: str, port: int, args: argparse.Namespace) -> None:
+    card = engine.models[0]
+    url = f"http://{_shown(host)}:{port}"
+    console.print(
+        f"ready: [bold]{card.id}[/], {args.dtype}, {args.threads} threads ({spin_description(args.threads)}), "
+        f"context {card.context_length:,} tokens, {args.resident_bytes / (1 << 30):.1f} GiB for states",
+        soft_wrap=True,
+    )
+    console.print(f"[bold]{url}[/]   try:")
+    question = {"role": "user", "content": "What is a prefix cache?"}
+    body = json.dumps({"model": card.id, "stream": True, "messages": [question]})
+    console.print(
+        f"curl -N {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _stop_listening() -> None:
+    """Ends uvicorn the way a person would: by an interrupt to the main thread."""
+    import signal
+
+    signal.raise_signal(signal.SIGINT)
+    sys.stdout.flush()
