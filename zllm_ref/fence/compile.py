@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from zllm_ref.fence.free_text import TokenIndex
 from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.lark import write_lark
+from zllm_ref.fence.piece_kinds import piece_kinds
 from zllm_ref.fence.raw_text import UnfenceableText
 from zllm_ref.fence.region import Region
 from zllm_ref.tokenizer import Vocabulary
@@ -57,6 +58,7 @@ class FenceCompiler:
     def __init__(self, vocabulary: Vocabulary, *, capacity: int = 64) -> None:
         self.vocabulary = vocabulary
         self.index = TokenIndex(vocabulary)
+        self.kinds = piece_kinds(self.index.pieces)
         self._capacity = capacity
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
         self._regions: OrderedDict[str, CompiledRegion] = OrderedDict()

@@ -26,6 +26,10 @@ def mask_of_flags(flags: NDArray[np.bool_]) -> TokenMask:
     return mask
 
 
+def every_token(size: int) -> TokenMask:
+    return mask_of_flags(np.ones(size, dtype=np.bool_))
+
+
 def ids_of(mask: TokenMask) -> list[int]:
     """The allowed ids, ascending. For tests and explanations."""
     return [int(index) for index in np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))]

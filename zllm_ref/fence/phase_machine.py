@@ -17,9 +17,12 @@ from enum import StrEnum
 
 from zllm_ref.fence.compile import CompiledRegion
 from zllm_ref.fence.free_text import FreeText
-from zllm_ref.fence.mask import TokenMask, mask_of
+from zllm_ref.fence.mask import TokenMask, count_allowed, mask_of
 from zllm_ref.fence.region import RegionStep
 from zllm_ref.tokenizer import Vocabulary
+
+_FREE_SHARE = 8
+"""Where more than one token in eight is allowed, a value is being written."""
 
 
 class Phase(StrEnum):
@@ -132,6 +135,20 @@ class PhaseMachine:
                 return count
         return len(token_ids)
 
+    def is_free(self) -> bool:
+        """In a region: the model is writing a value here, not filling in structure."""
+        step = self._state.step
+        if self._state.phase is not Phase.REGION or step is None:
+            return True
+        if step.is_free is None:
+            step.is_free = count_allowed(step.region.mask(step)) * _FREE_SHARE > self._plan.vocabulary.size
+        return step.is_free
+
+    def may_end(self) -> bool:
+        """In a region: it may end here."""
+        step = self._state.step
+        return self._state.phase is Phase.REGION and step is not None and step.region.may_end(step)
+
     def clone(self) -> PhaseMachine:
         copy = object.__new__(PhaseMachine)
         copy._plan, copy._state, copy._end_mask = self._plan, self._state, self._end_mask
@@ -150,7 +167,7 @@ class PhaseMachine:
         if state.phase is not Phase.REGION:
             return f"phase {state.phase.value}"
         assert state.step is not None
-        where = "after" if state.step.region.is_accepting(state.step) else "region"
+        where = "after" if state.step.region.may_end(state.step) else "region"
         return f"phase {where}, {state.step.depth} tokens into the region"
 
     # ---- transitions ----------------------------------------------------------------------------------------------

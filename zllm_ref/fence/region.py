@@ -24,7 +24,7 @@ _MOST_MATCHERS = 8
 class RegionStep:
     """After `token_id` came, `depth` tokens into the region. What was computed here is kept here."""
 
-    __slots__ = ("depth", "forced", "is_accepting", "mask", "parent", "region", "token_id")
+    __slots__ = ("depth", "forced", "is_free", "mask", "may_end", "parent", "region", "token_id")
 
     def __init__(self, region: Region, parent: RegionStep | None, token_id: int) -> None:
         self.region = region
@@ -33,7 +33,8 @@ class RegionStep:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.mask: TokenMask | None = None
         self.forced: tuple[int, ...] | None = None
-        self.is_accepting: bool | None = None
+        self.may_end: bool | None = None
+        self.is_free: bool | None = None
 
 
 class Region:
@@ -64,11 +65,11 @@ class Region:
             step.forced = tuple(self._matcher_at(step).compute_ff_tokens()) if self._is_forcing else ()
         return step.forced
 
-    def is_accepting(self, step: RegionStep) -> bool:
+    def may_end(self, step: RegionStep) -> bool:
         """The region may end here."""
-        if step.is_accepting is None:
-            step.is_accepting = bool(self._matcher_at(step).is_accepting())
-        return step.is_accepting
+        if step.may_end is None:
+            step.may_end = bool(self._matcher_at(step).is_accepting())
+        return step.may_end
 
     def legal_prefix(self, step: RegionStep, ids: Sequence[int]) -> int:
         """How many of `ids` the grammar takes from here, in any spelling; nothing moves."""
