@@ -120,6 +120,16 @@ def request(ids: Sequence[int], cache_id: str, namespace: str = "", has_fixed: b
     return SaveRequest(cache_id, namespace, round, len(ids) * LAYERS * ROW, id_bytes(ids), payloads, session.copy_fixed())
 
 
+class QuickFiles(Files):
+    """The real disk without waiting for it: what a test sees does not depend on what a power failure would leave."""
+
+    def sync(self, descriptor: int) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
 def open_store(
     root: Path,
     capacity_bytes: int = 1_000_000,
@@ -133,7 +143,7 @@ def open_store(
         root,
         capacity_bytes,
         identity=identity,
-        files=files,
+        files=files or QuickFiles(),
         encoding=encoding,
         read_only=read_only,
         prefix_rounds=prefix_rounds,

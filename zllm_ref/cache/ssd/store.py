@@ -265,7 +265,7 @@ class SnapshotStore:
             for key in entry.keys:
                 references[key] = references.get(key, 0) + 1
         for key in self._job.known if self._job is not None else ():
-            references[key] += 1
+            references[key] = references.get(key, 0) + 1
         assert references == {key: chunk.references for key, chunk in self._chunks.items()}, "chunk references"
         used = sum(entry.file_bytes for entry in self.entries.values())
         used += sum(chunk.record.file_bytes for chunk in self._chunks.values())
