@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.state import SessionState
 
 from .bits import assert_bits_differ, assert_bits_equal
-from .conftest import SUBJECTS
+from .conftest import EXAMPLES, SUBJECTS
 from .subjects import SMOLLM2, Run, logits, prompt_ids, run_pieces, run_whole, subject
 
 LENGTH = 640  # past the first key tile, not a multiple of anything
@@ -63,7 +63,7 @@ def test_any_split_gives_the_bits_of_the_whole(name: str, dtype: str, device: st
     ids = prompt_ids(model, LENGTH, seed=3)
     whole = run_whole(model, ids)
 
-    @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    @EXAMPLES
     @given(st.lists(st.integers(1, LENGTH - 1), max_size=12, unique=True))
     def check(borders: list[int]) -> None:
         points = [0, *sorted(borders), LENGTH]
