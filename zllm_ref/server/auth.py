@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
@@ -14,10 +15,18 @@ from zllm_ref.server.http_io import header
 _BEARER = "bearer "
 
 
-def authenticate(scope: Scope, settings: ServerSettings) -> str:
-    """The namespace of the caller's key; empty where there are no keys, or where all share. Raises ApiError(UNAUTHENTICATED)."""
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`owner` of stored responses: one a key, never shared. `namespace` of the prefix cache: the same, unless keys share it."""
+
+    owner: str
+    namespace: str
+
+
+def authenticate(scope: Scope, settings: ServerSettings) -> Caller:
+    """Who calls; nobody in particular where there are no keys. Raises ApiError(UNAUTHENTICATED)."""
     if not settings.api_keys:
-        return ""
+        return Caller("", "")
     key = presented_key(scope)
     if not key:
         message = "No API key: got neither `Authorization: Bearer KEY` nor `x-api-key: KEY`, allowed one of them."
@@ -26,7 +35,8 @@ def authenticate(scope: Scope, settings: ServerSettings) -> str:
     matches = [hmac.compare_digest(key.encode("latin-1", "replace"), known.encode()) for known in settings.api_keys]
     if not any(matches):
         raise ApiError(ErrorKind.UNAUTHENTICATED, "Incorrect API key provided.")
-    return "" if settings.cache_sharing else hashlib.sha256(key.encode()).hexdigest()[:16]
+    owner = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return Caller(owner, "" if settings.cache_sharing else owner)
 
 
 def presented_key(scope: Scope) -> str:

@@ -11,34 +11,34 @@ from zllm_ref.server.wire import CHAT, MESSAGES, RESPONSES
 
 
 async def chat_completions(exchange: Exchange) -> None:
-    namespace = exchange.authenticate()
-    call = openai_chat.parse_request(await exchange.body(), exchange.context(namespace))
+    caller = exchange.authenticate()
+    call = openai_chat.parse_request(await exchange.body(), exchange.context(caller))
     include_usage = None if call.stream else True
-    await exchange.answer(CHAT, call, lambda: openai_chat.Stream(call, include_usage=include_usage))
+    await exchange.answer(CHAT, call, openai_chat.Stream(call, include_usage=include_usage))
 
 
 async def responses(exchange: Exchange) -> None:
-    namespace = exchange.authenticate()
-    call = openai_responses.parse_request(await exchange.body(), exchange.context(namespace))
-    await exchange.answer(RESPONSES, call, lambda: openai_responses.Stream(call))
+    caller = exchange.authenticate()
+    call = openai_responses.parse_request(await exchange.body(), exchange.context(caller))
+    await exchange.answer(RESPONSES, call, openai_responses.Stream(call))
 
 
 async def messages(exchange: Exchange) -> None:
-    namespace = exchange.authenticate()
-    call = anthropic_messages.parse_request(await exchange.body(), exchange.context(namespace))
-    await exchange.answer(MESSAGES, call, lambda: anthropic_messages.Stream(call))
+    caller = exchange.authenticate()
+    call = anthropic_messages.parse_request(await exchange.body(), exchange.context(caller))
+    await exchange.answer(MESSAGES, call, anthropic_messages.Stream(call))
 
 
 async def count_tokens(exchange: Exchange) -> None:
     """X6: the same parsing, rendering and encoding as a request that generates."""
-    namespace = exchange.authenticate()
-    call = anthropic_messages.parse_count_request(await exchange.body(), exchange.context(namespace))
+    caller = exchange.authenticate()
+    call = anthropic_messages.parse_count_request(await exchange.body(), exchange.context(caller))
     await exchange.respond(dump({"input_tokens": await _count(exchange, call.request)}))
 
 
 async def input_tokens(exchange: Exchange) -> None:
-    namespace = exchange.authenticate()
-    call = openai_responses.parse_request(await exchange.body(), exchange.context(namespace))
+    caller = exchange.authenticate()
+    call = openai_responses.parse_request(await exchange.body(), exchange.context(caller))
     count = await _count(exchange, call.request)
     await exchange.respond(dump({"object": "response.input_tokens", "input_tokens": count}))
 

@@ -10,29 +10,29 @@ A client that goes away cancels its generation within a step, in a stream and wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope, Send
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
-from zllm_ref.canonical.event import Event, Failed, Finished, Started
 from zllm_ref.canonical.json_value import JsonObject
 from zllm_ref.protocols.body import read_body
-from zllm_ref.protocols.context import Profile, RequestContext
-from zllm_ref.server.answer import Answer
-from zllm_ref.server.auth import authenticate
-from zllm_ref.server.engine_port import Generation
-from zllm_ref.server.event_queue import EventQueue
-from zllm_ref.server.guard import Guard
+from zllm_ref.protocols.context import RequestContext
+from zllm_ref.protocols.sse import KEEP_ALIVE, Frame
+from zllm_ref.server.auth import Caller, authenticate
 from zllm_ref.server.http_io import ClientGone, Headers, header, read_request, safe_header, send_error, send_json
 from zllm_ref.server.state import ServerState, new_request_id
+from zllm_ref.server.turn import Turn
 from zllm_ref.server.wire import AnswerStream, Call, ErrorShape, Wire
 
 _logger = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 16
 T = TypeVar("T")
+BeforeEnd = Callable[[Turn, Sequence[Frame]], Awaitable[None]]
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -71,104 +71,112 @@ class Exchange:
         if not self._has_started:
             await send_error(self._send, self._errors, error, self.request_id)
 
-    def authenticate(self) -> str:
-        """The caller's namespace. Raises ApiError."""
+    def authenticate(self) -> Caller:
+        """Raises ApiError."""
         return authenticate(self._scope, self.state.settings)
 
     async def body(self) -> JsonObject:
         raw = await read_request(self._scope, self._receive, self.state.settings.max_body_bytes)
         return read_body(raw) if len(raw) <= _INLINE_BYTES else await self.in_thread(lambda: read_body(raw))
 
-    def context(self, namespace: str) -> RequestContext:
-        return self.state.context(self.request_id, namespace, header(self._scope, b"originator"))
+    def context(self, caller: Caller) -> RequestContext:
+        return self.state.context(self.request_id, caller.namespace, header(self._scope, b"originator"))
+
+    def query(self) -> QueryParams:
+        return QueryParams(self._scope["query_string"])
+
+    def path_parameter(self, name: str) -> str:
+        return str(self._scope["path_params"][name])
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Runs what blocks outside the loop, so that no other stream waits for it."""
-        return await asyncio.get_running_loop().run_in_executor(self.state.workers, work)
+        return await self.state.in_thread(work)
 
     async def respond(self, text: str, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self._has_started = True
-        own = (self._errors.request_id_header, b"req_" + self.request_id.encode())
-        await send_json(self._send, status, text, [own, *headers])
+        await send_json(self._send, status, text, [self._own_header, *headers])
 
-    async def answer(self, wire: Wire, call: Call, make_stream: Callable[[], AnswerStream]) -> None:
-        """Submits the call and sends its answer, streamed or whole."""
-        self.state.admit()
-        queue = EventQueue(asyncio.get_running_loop(), self.state.settings.heartbeat_seconds)
-        watcher = asyncio.create_task(self._watch(queue))
-        generation: Generation | None = None
-        end = "cancelled"
-        try:
-            generation = await self.in_thread(lambda: self.state.engine.submit(call.request, queue.put))
-            profile = getattr(call, "profile", None)
-            guard = Guard(wire.grammar, self.request_id, is_openresponses=profile is Profile.OPENRESPONSES)
-            answer = Answer(make_stream(), guard, call.request.num_choices)
-            road = self._stream if call.stream else self._whole
-            await road(wire, call, queue, answer)
-            end = "cancelled" if queue.is_abandoned else "ok" if answer.error is None else "error"
-        except ApiError:
-            end = "error"
-            raise
-        finally:
-            self.state.release()
-            self.state.metrics.answers[(wire.grammar, end)] += 1
-            watcher.cancel()
-            if generation is not None and end != "ok":
-                generation.cancel()
+    async def answer(self, wire: Wire, call: Call, stream: AnswerStream, before_end: BeforeEnd | None = None) -> None:
+        """Submits the call and sends its answer, streamed or whole. `before_end` sees the last frames before the client does."""
+        async with Turn(self.state, wire, call, stream) as turn, self._watched(turn.abandon):
+            await (self._stream if call.stream else self._whole)(wire, call, turn, before_end or _nothing)
 
-    async def _watch(self, queue: EventQueue) -> None:
+    async def replay(self, batches: AsyncIterator[list[Frame]]) -> None:
+        """Sends frames that were made elsewhere (a background response) as a stream."""
+        gone = asyncio.Event()
+        async with self._watched(gone.set):
+            await self._start([*STREAM_HEADERS, self._own_header])
+            async for frames in batches:
+                if gone.is_set():
+                    return
+                await self._write(b"".join([frame.encode() for frame in frames]) if frames else KEEP_ALIVE, more=True)
+            await self._write(b"", more=False)
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, on_gone: Callable[[], None]) -> AsyncIterator[None]:
         """The body has been read, so the next message says that the client has gone."""
-        while (await self._receive())["type"] != "http.disconnect":
-            continue
-        queue.abandon()
 
-    async def _stream(self, wire: Wire, call: Call, queue: EventQueue, answer: Answer) -> None:
-        events = await queue.next()
-        if events and isinstance(events[0], Failed):
-            raise events[0].error
-        if queue.is_abandoned:
-            return
-        self._has_started = True
-        headers = [*STREAM_HEADERS, *self._headers(call, events)]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        async def watch() -> None:
+            while (await self._receive())["type"] != "http.disconnect":
+                continue
+            on_gone()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watcher.cancel()
+
+    async def _stream(self, wire: Wire, call: Call, turn: Turn, before_end: BeforeEnd) -> None:
         while True:
-            frames = answer.on(events)
-            self._count(events)
-            # Every event of a wake-up leaves in one write; none came: a sign of life.
-            body = b"".join([frame.encode() for frame in frames]) if events else wire.heartbeat
-            await self._send({"type": "http.response.body", "body": body, "more_body": not answer.is_ended})
-            if answer.is_ended:
+            frames = await turn.next()
+            if turn.is_abandoned:
                 return
-            events = await queue.next()
-            if queue.is_abandoned:
+            if turn.is_ended:
+                await before_end(turn, frames)
+            if not turn.is_committed:
+                turn.is_committed = True
+                await self._start([*STREAM_HEADERS, *self._headers(call, turn)])
+            # Every event of a wake-up leaves in one write; none came: a sign of life.
+            body = b"".join([frame.encode() for frame in frames]) if frames else wire.heartbeat
+            await self._write(body, more=not turn.is_ended)
+            if turn.is_ended:
                 return
 
-    async def _whole(self, wire: Wire, call: Call, queue: EventQueue, answer: Answer) -> None:
+    async def _whole(self, wire: Wire, call: Call, turn: Turn, before_end: BeforeEnd) -> None:
         """X1, by construction: the frames of the stream, folded."""
         accumulator = wire.make_accumulator()
-        first: list[Event] = []
-        while not answer.is_ended:
-            events = await queue.next()
-            if queue.is_abandoned:
+        frames: list[Frame] = []
+        while not turn.is_ended:
+            frames = await turn.next()
+            if turn.is_abandoned:
                 return
-            first = first or events[:1]
-            for frame in answer.on(events):
+            for frame in frames:
                 accumulator.on(frame)
-            self._count(events)
-        if answer.error is not None:
-            raise answer.error
-        await self.respond(accumulator.result(), headers=self._headers(call, first)[1:])
+        if turn.error is not None:
+            raise turn.error
+        await before_end(turn, frames)
+        await self.respond(accumulator.result(), headers=self._headers(call, turn)[1:])
 
-    def _headers(self, call: Call, events: Sequence[Event]) -> Headers:
-        headers: Headers = [(self._errors.request_id_header, b"req_" + self.request_id.encode())]
-        for event in events:
-            if isinstance(event, Started) and event.cache_id is not None:
-                headers.append((b"x-zllm-cache-id", safe_header(event.cache_id)))
+    async def _start(self, headers: Headers) -> None:
+        self._has_started = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _write(self, body: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    @property
+    def _own_header(self) -> tuple[bytes, bytes]:
+        return (self._errors.request_id_header, b"req_" + self.request_id.encode())
+
+    def _headers(self, call: Call, turn: Turn) -> Headers:
+        headers = [self._own_header]
+        if turn.started is not None and turn.started.cache_id is not None:
+            headers.append((b"x-zllm-cache-id", safe_header(turn.started.cache_id)))
         if call.ignored_fields:
             headers.append((b"x-zllm-ignored-fields", safe_header(", ".join(call.ignored_fields))))
         return headers
 
-    def _count(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, Finished):
-                self.state.metrics.count_usage(event.usage)
+
+async def _nothing(turn: Turn, frames: Sequence[Frame]) -> None:
+    """What most answers do before their end."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from conformance.grammar import DONE_MARKER, Machine, load_grammar
 from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.sse import Frame
 
 _logger = logging.getLogger(__name__)
+_GRAMMAR_PROFILES = {Profile.OPENRESPONSES: "openresponses", Profile.DEEPSEEK: "deepseek"}
 
 
 class GrammarBroken(ApiError):
@@ -19,8 +21,8 @@ class GrammarBroken(ApiError):
 class Guard:
     """One stream's machine. Judges the text that goes out, not the values it was made from."""
 
-    def __init__(self, protocol: str, request_id: str, *, is_openresponses: bool = False) -> None:
-        machine = load_grammar(protocol).start("openresponses" if is_openresponses else "default")
+    def __init__(self, protocol: str, request_id: str, profile: Profile) -> None:
+        machine = load_grammar(protocol).start(_GRAMMAR_PROFILES.get(profile, "default"))
         assert isinstance(machine, Machine)
         self._machine = machine
         self._request_id = request_id

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.config import ServerSettings
@@ -16,6 +19,7 @@ from zllm_ref.server.metrics import Metrics
 
 _WORKERS = 8
 _RETRY_SECONDS = 1.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -49,6 +53,10 @@ class ServerState:
             namespace=namespace,
             strip_billing_line=self.settings.strip_billing_line,
         )
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Runs what blocks outside the loop, so that no other stream waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
 
     def admit(self) -> None:
         """One more answer at once, or ApiError: too many of them, or the server is going down."""

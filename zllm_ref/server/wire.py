@@ -12,6 +12,7 @@ from zllm_ref.canonical.request import Request
 from zllm_ref.protocols import anthropic_messages, openai_chat, openai_responses
 from zllm_ref.protocols.anthropic_messages import error as messages_error
 from zllm_ref.protocols.anthropic_messages.stream import PING
+from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.openai_chat import error as chat_error
 from zllm_ref.protocols.openai_responses import error as responses_error
 from zllm_ref.protocols.sse import KEEP_ALIVE, Frame
@@ -25,6 +26,9 @@ class Call(Protocol):
 
     @property
     def stream(self) -> bool: ...
+
+    @property
+    def profile(self) -> Profile: ...
 
     @property
     def ignored_fields(self) -> tuple[str, ...]: ...
@@ -53,7 +57,7 @@ class ErrorShape:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """`grammar` names the guard's file; `make_stream` takes the call, and whether its frames will be folded to a unary answer."""
+    """`grammar` names the guard's file, `heartbeat` is what a silent stream says to show that it is alive."""
 
     grammar: str
     errors: ErrorShape

@@ -24,7 +24,7 @@ from zllm_ref.canonical.request import (
 )
 from zllm_ref.protocols.anthropic_messages.blocks import BlockReader, Breakpoints
 from zllm_ref.protocols.anthropic_messages.fields import FIELDS
-from zllm_ref.protocols.context import RequestContext
+from zllm_ref.protocols.context import Profile, RequestContext
 from zllm_ref.protocols.conversation import require_tool, require_unique_tools, tool_name
 from zllm_ref.protocols.reader import Reader, invalid, unsupported
 from zllm_ref.protocols.seal import Seal
@@ -45,6 +45,7 @@ class MessagesRequest:
     omit_thinking_text: bool
     write_ttl: str
     seal: Seal
+    profile: Profile
     ignored_fields: tuple[str, ...] = ()
 
 
@@ -110,6 +111,7 @@ def _parse(body: JsonObject, context: RequestContext, *, counting: bool) -> Mess
         omit_thinking_text=display == "omitted",
         write_ttl=breakpoints.ttl,
         seal=context.seal,
+        profile=context.profile,
         ignored_fields=ignored,
     )
 

@@ -1,0 +1,118 @@
+"""One generation, from its admission to its last frame. Every road out uses it: SSE, unary, WebSocket, background.
+
+    async with Turn(state, wire, call, stream) as turn:      # admits and submits; raises ApiError
+        while not turn.is_ended:
+            frames = await turn.next()                       # of one wake-up; empty: silence, or the client has gone
+
+Leaving the block before the end cancels the generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import TracebackType
+
+from zllm_ref.canonical.error import ApiError
+from zllm_ref.canonical.event import Event, Failed, Finished, Started
+from zllm_ref.protocols.sse import Frame
+from zllm_ref.server.answer import Answer
+from zllm_ref.server.engine_port import Generation
+from zllm_ref.server.event_queue import EventQueue
+from zllm_ref.server.guard import Guard
+from zllm_ref.server.state import ServerState
+from zllm_ref.server.wire import AnswerStream, Call, Wire
+
+
+class Turn:
+    """`is_committed`: something has been sent, so that a failure is told in-band and raised no more (T6, T7)."""
+
+    def __init__(self, state: ServerState, wire: Wire, call: Call, stream: AnswerStream) -> None:
+        self._state = state
+        self._wire = wire
+        self._call = call
+        self._queue = EventQueue(asyncio.get_running_loop(), state.settings.heartbeat_seconds)
+        guard = Guard(wire.grammar, call.request.request_id, call.profile)
+        self._answer = Answer(stream, guard, call.request.num_choices)
+        self._generation: Generation | None = None
+        self.started: Started | None = None
+        self.is_committed = False
+
+    async def __aenter__(self) -> Turn:
+        self._state.admit()
+        try:
+            self._generation = await self._submit()
+        except BaseException as error:
+            self._close("error" if isinstance(error, ApiError) else "cancelled")
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        is_ok = self._answer.is_ended and self._answer.error is None
+        assert self._generation is not None
+        if not is_ok:
+            self._generation.cancel()
+        self._close("ok" if is_ok else "error" if self._answer.error is not None or isinstance(error, ApiError) else "cancelled")
+
+    @property
+    def is_ended(self) -> bool:
+        return self._answer.is_ended
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self._queue.is_abandoned
+
+    @property
+    def error(self) -> ApiError | None:
+        """Why the answer failed; None where it did not."""
+        return self._answer.error
+
+    def abandon(self) -> None:
+        """Nobody wants the rest: wakes `next`, which gives nothing more."""
+        self._queue.abandon()
+
+    async def next(self) -> list[Frame]:
+        """The frames of all events that have gathered. Raises the ApiError of a failure that nothing was sent before."""
+        events = await self._queue.next()
+        if self._queue.is_abandoned:
+            return []
+        if events and isinstance(events[0], Failed) and not self.is_committed:
+            raise events[0].error
+        for event in events:
+            self._see(event)
+        return self._answer.on(events)
+
+    def fail(self, error: ApiError) -> list[Frame]:
+        """Ends the answer from outside, in the protocol's own form."""
+        return self._answer.fail(error)
+
+    def _see(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, Finished) and event.choice == self._call.request.num_choices - 1:
+            self._state.metrics.count_usage(event.usage)
+
+    async def _submit(self) -> Generation:
+        """In a thread: rendering and encoding block. One that is cancelled meanwhile still cancels what it started."""
+        submitting = self._state.workers.submit(self._state.engine.submit, self._call.request, self._queue.put)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(submitting))
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_cancel_result)
+            raise
+
+    def _close(self, end: str) -> None:
+        self._state.release()
+        self._state.metrics.answers[(self._wire.grammar, end)] += 1
+
+
+def _cancel_result(submitting: Future[Generation]) -> None:
+    with contextlib.suppress(ApiError):
+        submitting.result().cancel()
+
+
+def last_of(frames: Sequence[Frame], names: Sequence[str]) -> Frame | None:
+    """The last frame that has one of these event names."""
+    return next((frame for frame in reversed(frames) if frame.event in names), None)
