@@ -136,9 +136,7 @@ class JsonScanner:
             self._note_kind(character)
             self._stack.append(character)
             self._expect = "key_or_end" if character == "{" else "value_or_end"
-        elif character == "}" and self._stack[-1:] == ["{"] and expect in ("key_or_end", "comma_or_end"):
-            self._close()
-        elif character == "]" and self._stack[-1:] == ["["] and expect in ("value_or_end", "comma_or_end"):
+        elif character in "}]" and self._may_close(character):
             self._close()
         elif character == ":" and expect == "colon":
             self._expect = "value"
@@ -155,6 +153,10 @@ class JsonScanner:
             self.error = f"unexpected {token[:20]!r}"
         self._expect = "after"
         self._settle()
+
+    def _may_close(self, character: str) -> bool:
+        opening, waiting = ("{", "key_or_end") if character == "}" else ("[", "value_or_end")
+        return self._stack[-1:] == [opening] and self._expect in (waiting, "comma_or_end")
 
     def _close(self) -> None:
         self._stack.pop()

@@ -87,7 +87,7 @@ class SseDecoder:
         if line.startswith(b":"):
             self.num_comments += 1
             return
-        name, colon, value = line.partition(b":")
+        name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
             self._event = self._decode(value)

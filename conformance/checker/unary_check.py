@@ -8,7 +8,7 @@ from typing import Any
 from conformance.checker.joined import Joined, describe
 from conformance.checker.laws.chat import check_chat_usage
 from conformance.checker.laws.law import Laws, at_path
-from conformance.checker.laws.messages import check_cache_split, prompt_total
+from conformance.checker.laws.messages import check_blocks, check_cache_split, prompt_total
 from conformance.checker.laws.responses import check_response_usage, outline_of_response
 from conformance.grammar import Violation, load_grammar
 from conformance.grammar.fields import show
@@ -52,7 +52,12 @@ def check_error_body(protocol: str, status: int, body: object, profile: str = "d
             laws.report("E7", f"error of {status}", "no param and no code: those are OpenAI's", error)
         return laws.found
     if not isinstance(error, dict) or at_path(body, "type") == "error":
-        laws.report("E7" if at_path(body, "type") == "error" else "E2", f"body of {status}", '{"error": {message, type, param, code}}', body)
+        laws.report(
+            "E7" if at_path(body, "type") == "error" else "E2",
+            f"body of {status}",
+            '{"error": {message, type, param, code}}',
+            body,
+        )
         return laws.found
     for name, kinds in (("message", (str,)), ("type", (str,)), ("param", (str, type(None)))):
         if name not in error or not isinstance(error[name], kinds):
@@ -110,7 +115,8 @@ def _outline_of_completion(body: dict[str, Any]) -> dict[str, Any]:
 def _outline_of_message(body: dict[str, Any]) -> dict[str, Any]:
     usage = body.get("usage") if isinstance(body.get("usage"), dict) else {}
     content = body.get("content") if isinstance(body.get("content"), list) else []
-    assert isinstance(usage, dict) and isinstance(content, list)
+    assert isinstance(usage, dict)
+    assert isinstance(content, list)
     values: dict[str, Any] = {
         "model": body.get("model"),
         "stop_reason": body.get("stop_reason"),
@@ -148,6 +154,7 @@ def _check_choices(laws: Laws, choices: object) -> None:
 
 def _check_content(laws: Laws, body: Mapping[str, Any]) -> None:
     content = body.get("content")
+    check_blocks(laws, content)
     kinds = [at_path(block, "type") for block in content] if isinstance(content, list) else []
     if body.get("stop_reason") == "tool_use" and "tool_use" not in kinds:
         laws.report("AN10", "stop_reason", "tool_use only with a tool_use block", kinds)

@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR", help=".sse, WebSocket .jsonl, or folders of them")
     parser.add_argument("--protocol", required=True, choices=("chat", "responses", "messages"))
     parser.add_argument("--unary", type=Path, help="the unary answer of the same generation")
-    parser.add_argument("--request", type=Path, help="the request; also found as NAME.request.json, or request.json for response.sse")
+    parser.add_argument("--request", type=Path, help="the request; also found beside the stream")
     parser.add_argument("--profile", default="default", choices=PROFILES)
-    parser.add_argument("--level", default="should", choices=tuple(_LEVELS), help="the lowest level that counts (default: should)")
+    parser.add_argument("--level", default="should", choices=tuple(_LEVELS), help="lowest level that counts (default: should)")
     parser.add_argument("--json", action="store_true", help="one JSON object a violation, nothing else on stdout")
 
 
@@ -48,7 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 _print_violation(path, violation)
         if not arguments.json:
-            print(f"{path}: {len(counted)} violations in {num_events} events" + (f", {num_suppressed} more of the same rules" * bool(num_suppressed)))
+            print(
+                f"{path}: {len(counted)} violations in {num_events} events"
+                + (f", {num_suppressed} more of the same rules" * bool(num_suppressed))
+            )
     return 1 if num_violations else 0
 
 

@@ -1,10 +1,41 @@
-"""Placeholder."""
+"""`mutants`: plants every fault and prints, per rule, how many were planted and how many were seen."""
+
+from __future__ import annotations
+
 import argparse
+import json
+import sys
+
+from conformance.mutants.score import rules_without_a_fault, score_all
+from conformance.requirements import load_requirements
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object a rule, nothing else on stdout")
+    parser.add_argument("--exhaustive", action="store_true", help="every field of every event of every golden (minutes)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return 2
+    score = score_all(arguments.exhaustive)
+    missing = rules_without_a_fault(score, {rule.id: rule.check for rule in load_requirements().values()})
+    for rule, planted, killed, systematic in score.rows():
+        if arguments.json:
+            print(json.dumps({"rule": rule, "planted": planted, "killed": killed, "systematic": systematic}))
+        else:
+            share = f"{100 * killed / planted:.0f} %" if planted else "-"
+            print(f"{rule:6} planted {planted:3}  killed {killed:3}  {share:>6}   sees {systematic:5} systematic mutants")
+    out = sys.stderr if arguments.json else sys.stdout
+    planted, killed = sum(score.planted.values()), sum(score.killed.values())
+    for survivor in score.survivors:
+        print(f"SURVIVED {survivor}", file=out)
+    for alarm in score.alarms:
+        print(f"FALSE ALARM {alarm}", file=out)
+    for rule in missing:
+        print(f"NO FAULT PLANTED for {rule}", file=out)
+    print(
+        f"named faults {killed}/{planted}; systematic {score.num_systematic_killed}/{score.num_systematic} "
+        f"({score.num_equivalent} more mean the same, see mutants/equivalent.json); "
+        f"score {100 * (killed + score.num_systematic_killed) / score.num_mutants:.2f} %",
+        file=out,
+    )
+    return 0 if score.is_perfect and not missing else 1

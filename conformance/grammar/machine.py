@@ -136,6 +136,8 @@ class Machine:
                     break
             else:
                 if move.each is not None:
+                    if failed is not None:
+                        continue
                     elements = move.each(payload)
                     for number, element in enumerate(elements if type(elements) is list else ()):
                         self._walk_element(move, element, number, stack, found, where)
@@ -192,7 +194,7 @@ class Machine:
         if target is None:
             self._reject(scope, symbol, key, state, found)
             resync = scope.resync.get(symbol)
-            if resync is not None and state != "CLOSED" and not (state == scope.start and scope.in_order):
+            if resync is not None and row.accepts and not (state == scope.start and scope.in_order):
                 self._enter(scope, key, state, resync)
             return False
         if symbol in scope.needs_closed:

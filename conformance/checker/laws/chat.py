@@ -20,8 +20,17 @@ class _Call:
 
 class _Choice:
     __slots__ = (
-        "calls", "content", "finish_reason", "ids", "is_cumulative", "last_content", "num_content", "open_call", "reasoning", "refusal",
-    )  # fmt: skip
+        "calls",
+        "content",
+        "finish_reason",
+        "ids",
+        "is_cumulative",
+        "last_content",
+        "num_content",
+        "open_call",
+        "reasoning",
+        "refusal",
+    )
 
     def __init__(self) -> None:
         self.content = Text()
@@ -69,7 +78,12 @@ class ChatLaws(Laws):
         wants_usage = at_path(self.request, "stream_options", "include_usage") is True
         if self._usage is None and (wants_usage or (self._has_null_usage and self.request is None)):
             self.report("CH17", "usage chunk", "one chunk with choices [] and usage", "none")
-        if wants_usage is False and self.request is not None and self._usage is not None and at_path(self.request, "stream") is True:
+        if (
+            wants_usage is False
+            and self.request is not None
+            and self._usage is not None
+            and at_path(self.request, "stream") is True
+        ):
             self.report("CH17", "usage", "none, since include_usage was not asked for", "usage", "SHOULD")
         for index, choice in self._choices.items():
             self._finish_choice(index, choice)
@@ -116,8 +130,8 @@ class ChatLaws(Laws):
                     if delta["reasoning_content"] != text:
                         self.report("CH22", f"choices[{index}]", "one reasoning field", "two with different texts")
                     continue
-                if state.content.length and not content:
-                    self.report("CH22", f"choices[{index}].delta.{field}", "reasoning before content", text, "SHOULD")
+                if (state.content.length and not content) or state.open_call is not None:
+                    self.report("CH22", f"choices[{index}].delta.{field}", "reasoning before content and calls", text, "SHOULD")
                 state.reasoning.add(text)
                 if "\ufffd" in text and not self.may_hold_replacement_character:
                     self.report("T3", f"choices[{index}].delta.{field}", "whole characters", f"U+FFFD in {text!r}")
@@ -227,8 +241,13 @@ def check_chat_usage(laws: Laws, usage: dict[str, Any]) -> None:
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         if type(usage.get(name)) is not int:
             laws.report("CH18", f"usage.{name}", "a whole number", usage.get(name))
+    for name in ("prompt_tokens_details", "completion_tokens_details"):
+        if not isinstance(usage.get(name), (dict, type(None))):
+            laws.report("CH18", f"usage.{name}", "an object or null", usage[name])
     laws.check_sum("CH18", "usage.total_tokens", usage.get("total_tokens"), prompt, completion)
     laws.check_within("CH18", "usage cached_tokens", at_path(usage, "prompt_tokens_details", "cached_tokens"), prompt)
-    laws.check_within("CH18", "usage reasoning_tokens", at_path(usage, "completion_tokens_details", "reasoning_tokens"), completion)
+    laws.check_within(
+        "CH18", "usage reasoning_tokens", at_path(usage, "completion_tokens_details", "reasoning_tokens"), completion
+    )
     if "prompt_cache_hit_tokens" in usage and "prompt_cache_miss_tokens" in usage:
         laws.check_sum("CH18", "usage.prompt_tokens", prompt, usage["prompt_cache_hit_tokens"], usage["prompt_cache_miss_tokens"])

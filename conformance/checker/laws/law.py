@@ -62,7 +62,7 @@ class Laws:
         if first != value or type(first) is not type(value):
             self.report(rule, name, first, value)
 
-    def check_text(self, text: "Text", delta: str, at: str) -> None:
+    def check_text(self, text: Text, delta: str, at: str) -> None:
         """T3 and CH16/CH20 on the piece that has just come, across the border to the piece before."""
         if "\ufffd" in delta and not self.may_hold_replacement_character:
             self.report("T3", at, "whole characters", f"U+FFFD in {show(delta)}")

@@ -10,6 +10,7 @@ from conformance.checker.joined import JsonScanner
 from conformance.checker.laws.law import Laws, Text, at_path
 
 _MAX_KEPT_INPUT = 4_000_000
+_CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
 _INPUTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -46,6 +47,7 @@ class MessagesLaws(Laws):
         self._output_tokens = -1
         self._start_usage: dict[str, Any] = {}
         self._model: object = None
+        self._cut_input: tuple[str, str] | None = None
 
     def observe(self, kind: str, payload: dict[str, Any]) -> None:
         if kind == "content_block_delta":
@@ -66,12 +68,18 @@ class MessagesLaws(Laws):
 
     def finish(self) -> None:
         self._close_block()
+        self._judge_cut_input(self._has_error or self._stop_reason in _CUTTING)
         if self._has_error or self._is_whole or not self._has_message_delta:
             return
         if self._stop_reason is None:
             self.report("AN9", "last message_delta stop_reason", "a stop reason", "null")
         if (self._stop_reason == "stop_sequence") != (self._stop_sequence is not None):
-            self.report("AN10", "stop_sequence", "set exactly for stop_reason stop_sequence", f"{self._stop_reason}, {self._stop_sequence!r}")
+            self.report(
+                "AN10",
+                "stop_sequence",
+                "set exactly for stop_reason stop_sequence",
+                f"{self._stop_reason}, {self._stop_sequence!r}",
+            )
         if self._stop_reason == "tool_use" and not self._num_client_calls:
             self.report("AN10", "stop_reason", "tool_use only after a tool_use block", "tool_use without a block")
         if self._stop_reason in ("end_turn", "stop_sequence") and self._num_client_calls:
@@ -103,6 +111,7 @@ class MessagesLaws(Laws):
         self._is_whole = message.get("stop_reason") is not None
         self._model = message.get("model")
         if self._is_whole:
+            check_blocks(self, message.get("content"))
             return
         if message.get("content"):
             self.report("AN1", "message.content", "[]", message["content"])
@@ -119,6 +128,7 @@ class MessagesLaws(Laws):
 
     def _observe_block(self, payload: dict[str, Any]) -> None:
         self._close_block()
+        self._judge_cut_input(may_be_cut=False)
         start, index = payload.get("content_block"), payload.get("index")
         if not isinstance(start, dict) or not isinstance(start.get("type"), str):
             return
@@ -182,19 +192,22 @@ class MessagesLaws(Laws):
             error = block.scanner.finish()
             if error is None and block.scanner.kind != "{":
                 error = "is no object"
-            if error is not None and not self._may_be_cut():
-                self._pending_input_error(at, block, error)
+            if error is not None:
+                self._cut_input = (at, f"{block.text}: {error}")
 
-    def _pending_input_error(self, at: str, block: _Block, error: str) -> None:
-        self.report("AN7", at, "nothing or a JSON object", f"{block.text}: {error}")
-
-    def _may_be_cut(self) -> bool:
-        return False
+    def _judge_cut_input(self, may_be_cut: bool) -> None:
+        """Input that is no JSON object is a fault, unless the answer was cut in its last block."""
+        if self._cut_input is not None and not may_be_cut:
+            at, got = self._cut_input
+            self.report("AN7", at, "nothing or a JSON object", got)
+        self._cut_input = None
 
     def _observe_message_delta(self, payload: dict[str, Any]) -> None:
         self._has_message_delta = True
         delta, usage = payload.get("delta"), payload.get("usage")
         if isinstance(delta, dict):
+            if self._stop_reason is not None:
+                self.report("AN9", "message_delta", "nothing but message_stop after the stop reason", "message_delta")
             reason = delta.get("stop_reason")
             if reason is not None or self._stop_reason is None:
                 self._stop_reason = reason
@@ -218,6 +231,25 @@ class MessagesLaws(Laws):
 def prompt_total(usage: Mapping[str, Any]) -> int:
     """AN13: the whole prompt is the sum of the three."""
     return sum(value for name in _INPUTS if type(value := usage.get(name)) is int)
+
+
+_BLOCK_FIELDS: dict[str, tuple[tuple[str, type], ...]] = {
+    "text": (("text", str),),
+    "thinking": (("thinking", str), ("signature", str)),
+    "tool_use": (("id", str), ("name", str), ("input", dict)),
+}
+
+
+def check_blocks(laws: Laws, content: object) -> None:
+    """AN15: whole blocks carry the fields of their kind."""
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        kind = at_path(block, "type")
+        if not isinstance(kind, str):
+            laws.report("AN15", f"content[{index}].type", "the kind of the block", kind)
+            continue
+        for name, wanted in _BLOCK_FIELDS.get(kind, ()):
+            if not isinstance(block.get(name), wanted):
+                laws.report("AN15", f"content[{index}].{name}", wanted.__name__, block.get(name))
 
 
 def check_cache_split(laws: Laws, usage: Mapping[str, Any]) -> None:

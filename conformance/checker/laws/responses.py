@@ -9,8 +9,10 @@ from typing import Any, Final
 from conformance.checker.joined import Joined, JsonScanner, describe, digest
 from conformance.checker.laws.law import Laws, Text, at_path
 
-_IDENTITY: Final = ("id", "type", "call_id", "name")
-_LIFECYCLE: Final = frozenset(f"response.{name}" for name in ("created", "queued", "in_progress", "completed", "incomplete", "failed"))
+_IDENTITY: Final = ("id", "type", "call_id", "name", "namespace", "phase")
+_LIFECYCLE: Final = frozenset(
+    f"response.{name}" for name in ("created", "queued", "in_progress", "completed", "incomplete", "failed")
+)
 _TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _TEXT_EVENTS: Final = {
     "response.output_text.delta": ("content_index", "delta"),
@@ -24,6 +26,7 @@ _TEXT_EVENTS: Final = {
     "response.reasoning_summary_text.delta": ("summary_index", "delta"),
     "response.reasoning_summary_text.done": ("summary_index", "text"),
 }
+_LOGGED: Final = frozenset({"response.output_text.delta", "response.output_text.done"})
 _CALL_EVENTS: Final = {
     "response.function_call_arguments.delta": "delta",
     "response.function_call_arguments.done": "arguments",
@@ -32,17 +35,32 @@ _CALL_EVENTS: Final = {
     "response.mcp_call_arguments.delta": "delta",
     "response.mcp_call_arguments.done": "arguments",
 }
+_FIRST_NUMBERED: Final = 1_747_267_200
+"""Mid May 2025: from then on OpenAI numbers its events."""
+_FIRST_LOGGED: Final = 1_754_006_400
+"""August 2025: from then on its text events carry a logprobs list."""
+_UNSTABLE: Final = ("encrypted_content", "fingerprint", "logprobs")
+"""The fields of an item or part that differ between its tellings at the vendor itself."""
+_EMPTY: Final[tuple[tuple[tuple[str, ...], str, object, str], ...]] = (
+    (("function_call", "mcp_call"), "arguments", "", "RS9"),
+    (("custom_tool_call",), "input", "", "RS9"),
+    (("message",), "content", [], "RS8"),
+    (("reasoning",), "summary", [], "RS8"),
+)
+"""What an item holds when it is announced: nothing yet."""
+_NAMED: Final = frozenset({"message", "reasoning", "function_call"})
 _STATUS_NEEDED: Final = frozenset({"message", "function_call"})
 
 
 class _Item:
     """One item while it is open; afterwards its identity and digests only."""
 
-    __slots__ = ("arguments", "digest", "identity", "scanner", "status", "texts")
+    __slots__ = ("arguments", "digest", "identity", "parts", "scanner", "status", "texts")
 
     def __init__(self, item: Mapping[str, Any]) -> None:
         self.identity = {name: item.get(name) for name in _IDENTITY}
         self.texts: dict[tuple[str, int], Joined] = {}
+        self.parts: dict[tuple[str, int], bytes] = {}
         self.arguments: Text | None = None
         self.scanner: JsonScanner | None = None
         self.status: object = None
@@ -59,12 +77,14 @@ class ResponsesLaws(Laws):
         self._call_ids: set[str] = set()
 
     def observe(self, kind: str, payload: dict[str, Any]) -> None:
-        self._observe_number(kind, payload.get("sequence_number"))
+        if kind == "error" and not isinstance(at_path(payload, "error", "message") or payload.get("message"), str):
+            self.report("T7", "error.message", "the error's message, inside error", payload)
         index = payload.get("output_index")
         if type(index) is int:
             self._observe_item_event(kind, index, payload)
         elif kind in _LIFECYCLE and isinstance(payload.get("response"), dict):
             self._observe_lifecycle(kind, payload["response"])
+        self._observe_number(kind, payload.get("sequence_number"))
 
     def finish(self) -> None:
         """All of it is told at the terminal event; nothing waits for the end."""
@@ -75,6 +95,8 @@ class ResponsesLaws(Laws):
     def _observe_number(self, kind: str, number: object) -> None:
         """RS3. A resumed background stream begins later, with response.queued."""
         if type(number) is not int:
+            if number is None and (self._next_number is not None or not self._is_older_than(_FIRST_NUMBERED)):
+                self.report("RS3", "sequence_number", "a number on every event", "nothing")
             return
         if self._next_number is None:
             is_resumed = kind == "response.queued" and number > 0
@@ -83,6 +105,11 @@ class ResponsesLaws(Laws):
         elif number != self._next_number:
             self.report("RS3", "sequence_number", self._next_number, number)
         self._next_number = number + 1
+
+    def _is_older_than(self, moment: int) -> bool:
+        """Streams recorded before OpenAI introduced a field say so by their own clock."""
+        created = self._constants.get("response.created_at")
+        return isinstance(created, (int, float)) and 0 < created < moment
 
     def _observe_lifecycle(self, kind: str, response: dict[str, Any]) -> None:
         for name in ("id", "created_at", "model"):
@@ -159,18 +186,17 @@ class ResponsesLaws(Laws):
                 self._call_ids.add(call_id)
             if not isinstance(source.get("name"), str) or not source["name"]:
                 self.report("RS6", f"item {index} name", "the tool's name", source.get("name"))
-            for field in ("arguments", "input"):
-                if source.get(field):
-                    self.report("RS9", f"item {index} {field}", "empty when it is announced", source[field])
-        if source.get("type") in ("message", "reasoning", "function_call") and not (isinstance(source.get("id"), str) and source["id"]):
+        if source.get("type") in ("message", "reasoning", "function_call") and not (
+            isinstance(source.get("id"), str) and source["id"]
+        ):
             self.report("RS6", f"item {index} id", "a non-empty id", source.get("id"))
-        if source.get("type") == "message":
-            if source.get("role") != "assistant":
-                self.report("RS6", f"item {index} role", "assistant", source.get("role"))
-            if source.get("content"):
-                self.report("RS8", f"item {index} content", "[] when it is announced", source["content"])
-        if source.get("status", "in_progress") not in ("in_progress", None) and source.get("type") in _STATUS_NEEDED:
-            self.report("RS5", f"item {index} status", "in_progress when it is announced", source.get("status"))
+        for kinds, field, empty, rule in _EMPTY:
+            if source.get("type") in kinds and source.get(field) != empty:
+                self.report(rule, f"item {index} {field}", f"{empty!r} when it is announced", source.get(field))
+        if source.get("type") == "message" and source.get("role") != "assistant":
+            self.report("RS6", f"item {index} role", "assistant", source.get("role"))
+        if source.get("type") in _STATUS_NEEDED and source.get("status") not in ("in_progress", "completed"):
+            self.report("RS5", f"item {index} status", "in_progress or completed when it is announced", source.get("status"))
         item.status = source.get("status")
 
     def _observe_text(self, kind: str, index: int, item: _Item, payload: dict[str, Any]) -> None:
@@ -179,6 +205,8 @@ class ResponsesLaws(Laws):
         if type(number) is not int or not isinstance(value, str):
             return
         key = ("summary" if index_name == "summary_index" else "content", number)
+        if kind in _LOGGED and "logprobs" not in payload and not self._is_older_than(_FIRST_LOGGED):
+            self.report("RS18", "logprobs", "a list", "nothing")
         if field == "delta":
             joined = item.texts.setdefault(key, Text())
             joined.add(value)
@@ -207,18 +235,32 @@ class ResponsesLaws(Laws):
         name, number_name = ("summary", "summary_index") if "summary" in kind else ("content", "content_index")
         number, part = payload.get(number_name), payload.get("part")
         if type(number) is int and isinstance(part, dict):
+            item.parts[(name, number)] = _digest_of(part)
             text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
             joined = item.texts.get((name, number), Joined())
             if not isinstance(text, str) or not joined.equals(text):
                 got = describe(text) if isinstance(text, str) else text
                 self.report("RS8", f"item {index} {name}[{number}] part", f"the joined deltas, {joined}", got)
 
+    def _check_parts(self, item: _Item, final: dict[str, Any], at: str) -> None:
+        """A part was told whole when it was done; the item must repeat it, annotations included."""
+        for (name, number), told in item.parts.items():
+            parts = final.get(name)
+            part = parts[number] if isinstance(parts, list) and number < len(parts) else None
+            if isinstance(part, dict) and _digest_of(part) != told:
+                self.report("RS8", f"{at} {name}[{number}]", "the part as it was done", part)
+        item.parts.clear()
+
     def _close_item(self, index: int, item: _Item, final: dict[str, Any]) -> None:
         at = f"item {index}"
         self._check_identity(item, final, at)
         self._check_texts(item, final, at)
+        self._check_parts(item, final, at)
         status = final.get("status")
-        if final.get("type") in _STATUS_NEEDED and status not in ("completed", "incomplete"):
+        is_called_by_program = at_path(final, "caller", "type") not in (None, "direct")
+        if is_called_by_program:
+            pass  # its arguments are done, its run is not: OpenAI leaves it in_progress
+        elif final.get("type") in _STATUS_NEEDED and status not in ("completed", "incomplete"):
             self.report("RS11", f"{at} status", "completed or incomplete", status)
         elif status == "in_progress":
             self.report("RS11", f"{at} status", "a final status", status)
@@ -265,13 +307,13 @@ class ResponsesLaws(Laws):
         if item.arguments is not None:
             value = final.get("input" if final.get("type") == "custom_tool_call" else "arguments")
             if not isinstance(value, str) or not item.arguments.equals(value):
-                got = describe(value) if isinstance(value, str) else value
-                self.report("RS9", f"{at} arguments", f"the joined deltas, {item.arguments}", got)
+                told_value = describe(value) if isinstance(value, str) else value
+                self.report("RS9", f"{at} arguments", f"the joined deltas, {item.arguments}", told_value)
 
 
 def _digest_of(item: Mapping[str, Any]) -> bytes:
     """An item without the one field that may differ between its tellings."""
-    return digest(json.dumps({key: value for key, value in item.items() if key != "encrypted_content"}, sort_keys=True))
+    return digest(json.dumps({key: value for key, value in item.items() if key not in _UNSTABLE}, sort_keys=True))
 
 
 def check_response_usage(laws: Laws, response: Mapping[str, Any]) -> None:
