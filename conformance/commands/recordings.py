@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     for recording, violation in own:
         print(f"{recording.protocol} {recording.provider} {recording.slug}: {violation}")
     deviating = sum(bool(one.violations) for one in recordings if not one.is_own_vendor)
-    num_must = sum(violation.level == "MUST" for _, violation in own)
-    vendors = f"the protocols' own vendors: {num_must} MUST, {len(own) - num_must} SHOULD"
+    num_must = sum(violation.level == "MUST" and one.is_stream for one, violation in own)
+    vendors = f"the protocols' own vendors: {num_must} MUST in streams, {len(own) - num_must} other alarms"
     print(f"{len(recordings)} recordings; {vendors}; {deviating} others deviate")
     if arguments.write:
         arguments.write.write_text(render(recordings), encoding="utf-8")
@@ -106,7 +106,7 @@ def render(recordings: list[Recording]) -> str:
             for rule, level in sorted({(violation.rule, violation.level) for violation in one.violations}):
                 rows[one.provider, rule, level] += 1
                 first = next(violation for violation in one.violations if violation.rule == rule)
-                examples.setdefault((one.provider, rule, level), f"{first.at}: {first.got}")
+                examples.setdefault((one.provider, rule, level), first.at)
         for (provider, rule, level), count in sorted(rows.items(), key=lambda row: (-totals[row[0][0]], row[0])):
             example = examples[provider, rule, level].replace("|", "\\|").replace("\n", " ")[:90]
             lines.append(
