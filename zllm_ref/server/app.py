@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 
 import uvicorn
@@ -20,38 +21,57 @@ from zllm_ref.config import ServerSettings
 from zllm_ref.protocols import models as model_shapes
 from zllm_ref.protocols.seal import Seal
 from zllm_ref.protocols.sse import dump
-from zllm_ref.server import endpoints
+from zllm_ref.server import endpoints, responses_api
 from zllm_ref.server.auth import authenticate
+from zllm_ref.server.background import fail_left_behind
 from zllm_ref.server.engine_port import Engine
 from zllm_ref.server.exchange import Exchange
 from zllm_ref.server.http_io import header
+from zllm_ref.server.response_store import ResponseStore
 from zllm_ref.server.state import ServerState, new_request_id
 from zllm_ref.server.wire import ErrorShape, errors_for
 
 Work = Callable[[Exchange], Coroutine[object, object, None]]
 
-_POSTS: tuple[tuple[str, Work], ...] = (
-    ("/v1/chat/completions", endpoints.chat_completions),
-    ("/v1/responses", endpoints.responses),
-    ("/v1/responses/input_tokens", endpoints.input_tokens),
-    ("/v1/messages", endpoints.messages),
-    ("/v1/messages/count_tokens", endpoints.count_tokens),
+_ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
+    ("POST", "/v1/chat/completions", endpoints.chat_completions),
+    ("POST", "/v1/messages", endpoints.messages),
+    ("POST", "/v1/messages/count_tokens", endpoints.count_tokens),
+    ("POST", "/v1/responses", responses_api.create),
+    ("GET", "/v1/responses", endpoints.upgrade_required),
+    ("POST", "/v1/responses/input_tokens", responses_api.input_tokens),
+    ("POST", "/v1/responses/compact", responses_api.compact),
+    ("GET", "/v1/responses/{response_id}", responses_api.retrieve),
+    ("DELETE", "/v1/responses/{response_id}", responses_api.delete),
+    ("POST", "/v1/responses/{response_id}/cancel", responses_api.cancel),
+    ("GET", "/v1/responses/{response_id}/input_items", responses_api.input_items),
 )
 
 
 def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
     """The ASGI application that serves this engine."""
-    state = ServerState(engine=engine, settings=settings, seal=Seal(secrets.token_bytes(32)))
+    store = ResponseStore(
+        settings.state_directory,
+        ttl_seconds=settings.response_ttl_seconds,
+        max_bytes=settings.max_stored_bytes,
+        clock=time.time,
+    )
+    seal = Seal(store.secret(lambda: secrets.token_bytes(32)))
+    state = ServerState(engine=engine, settings=settings, seal=seal, store=store)
+    fail_left_behind(state)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         state.is_closing = True
+        for run_ in list(state.background.values()):
+            run_.cancel()
+            await run_.ended()
         state.workers.shutdown(wait=False)
+        store.close()
 
-    routes = [Route(path, _Endpoint(state, work), methods=["POST"]) for path, work in _POSTS]
+    routes = [Route(path, _Endpoint(state, work), methods=[method]) for method, path, work in _ENDPOINTS]
     routes += [
-        Route("/v1/responses", _Endpoint(state, endpoints.upgrade_required), methods=["GET"]),
         Route("/v1/models", _models(state), methods=["GET"]),
         Route("/v1/models/{name:path}", _model(state), methods=["GET"]),
         Route("/health", _health(state), methods=["GET"]),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.request import Request
-from zllm_ref.protocols import anthropic_messages, openai_chat, openai_responses
+from zllm_ref.protocols import anthropic_messages, openai_chat
 from zllm_ref.protocols.sse import dump
 from zllm_ref.server.exchange import Exchange
-from zllm_ref.server.wire import CHAT, MESSAGES, RESPONSES
+from zllm_ref.server.wire import CHAT, MESSAGES
 
 
 async def chat_completions(exchange: Exchange) -> None:
@@ -15,12 +15,6 @@ async def chat_completions(exchange: Exchange) -> None:
     call = openai_chat.parse_request(await exchange.body(), exchange.context(caller))
     include_usage = None if call.stream else True
     await exchange.answer(CHAT, call, openai_chat.Stream(call, include_usage=include_usage))
-
-
-async def responses(exchange: Exchange) -> None:
-    caller = exchange.authenticate()
-    call = openai_responses.parse_request(await exchange.body(), exchange.context(caller))
-    await exchange.answer(RESPONSES, call, openai_responses.Stream(call))
 
 
 async def messages(exchange: Exchange) -> None:
@@ -34,13 +28,6 @@ async def count_tokens(exchange: Exchange) -> None:
     caller = exchange.authenticate()
     call = anthropic_messages.parse_count_request(await exchange.body(), exchange.context(caller))
     await exchange.respond(dump({"input_tokens": await _count(exchange, call.request)}))
-
-
-async def input_tokens(exchange: Exchange) -> None:
-    caller = exchange.authenticate()
-    call = openai_responses.parse_request(await exchange.body(), exchange.context(caller))
-    count = await _count(exchange, call.request)
-    await exchange.respond(dump({"object": "response.input_tokens", "input_tokens": count}))
 
 
 async def upgrade_required(exchange: Exchange) -> None:

@@ -98,13 +98,13 @@ class Exchange:
 
     async def answer(self, wire: Wire, call: Call, stream: AnswerStream, before_end: BeforeEnd | None = None) -> None:
         """Submits the call and sends its answer, streamed or whole. `before_end` sees the last frames before the client does."""
-        async with Turn(self.state, wire, call, stream) as turn, self._watched(turn.abandon):
+        async with Turn(self.state, wire, call, stream) as turn, self.watched(turn.abandon):
             await (self._stream if call.stream else self._whole)(wire, call, turn, before_end or _nothing)
 
     async def replay(self, batches: AsyncIterator[list[Frame]]) -> None:
         """Sends frames that were made elsewhere (a background response) as a stream."""
         gone = asyncio.Event()
-        async with self._watched(gone.set):
+        async with self.watched(gone.set):
             await self._start([*STREAM_HEADERS, self._own_header])
             async for frames in batches:
                 if gone.is_set():
@@ -113,7 +113,7 @@ class Exchange:
             await self._write(b"", more=False)
 
     @contextlib.asynccontextmanager
-    async def _watched(self, on_gone: Callable[[], None]) -> AsyncIterator[None]:
+    async def watched(self, on_gone: Callable[[], None]) -> AsyncIterator[None]:
         """The body has been read, so the next message says that the client has gone."""
 
         async def watch() -> None:

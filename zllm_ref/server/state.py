@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.config import ServerSettings
@@ -16,6 +16,10 @@ from zllm_ref.protocols.context import Profile, RequestContext
 from zllm_ref.protocols.seal import Seal
 from zllm_ref.server.engine_port import Engine
 from zllm_ref.server.metrics import Metrics
+from zllm_ref.server.response_store import ResponseStore
+
+if TYPE_CHECKING:
+    from zllm_ref.server.background import BackgroundRun
 
 _WORKERS = 8
 _RETRY_SECONDS = 1.0
@@ -29,8 +33,10 @@ class ServerState:
     engine: Engine
     settings: ServerSettings
     seal: Seal
+    store: ResponseStore
     metrics: Metrics = field(default_factory=Metrics)
     workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="zllm-server"))
+    background: dict[str, BackgroundRun] = field(default_factory=dict)
     num_running: int = 0
     is_closing: bool = False
 

@@ -75,14 +75,17 @@ class Turn:
 
     async def next(self) -> list[Frame]:
         """The frames of all events that have gathered. Raises the ApiError of a failure that nothing was sent before."""
-        events = await self._queue.next()
-        if self._queue.is_abandoned:
-            return []
-        if events and isinstance(events[0], Failed) and not self.is_committed:
-            raise events[0].error
-        for event in events:
-            self._see(event)
-        return self._answer.on(events)
+        while True:
+            events = await self._queue.next()
+            if self._queue.is_abandoned or not events:
+                return []
+            if isinstance(events[0], Failed) and not self.is_committed:
+                raise events[0].error
+            for event in events:
+                self._see(event)
+            frames = self._answer.on(events)
+            if frames or self._answer.is_ended:
+                return frames
 
     def fail(self, error: ApiError) -> list[Frame]:
         """Ends the answer from outside, in the protocol's own form."""

@@ -39,6 +39,8 @@ class History:
 
     items: tuple[JsonValue, ...] = ()
     known_items: Mapping[str, JsonObject] = field(default_factory=dict)
+    cache_id: str | None = None
+    """Where the end state of the last of them was kept: a hint, as a client's own would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
         reasoning=reasoning,
         cache=CacheSettings(
             namespace=context.namespace,
-            cache_id=reader.string("cache_id"),
+            cache_id=reader.string("cache_id") or past.cache_id,
             salt=reader.string("cache_salt"),
             key=reader.string("prompt_cache_key"),
         ),

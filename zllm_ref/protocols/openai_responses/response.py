@@ -47,6 +47,12 @@ def render_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
+def response_text(terminal: Frame) -> str:
+    """The response object of a terminal event, exactly as it goes out (RS21)."""
+    start = terminal.data.index('"response":') + len('"response":')
+    return terminal.data[start:-1]
+
+
 class Accumulator:
     """Takes the frames of a `Stream`; all that a unary answer needs stands in the last one."""
 

@@ -1,0 +1,126 @@
+"""Background responses: they run whether or not somebody listens, and may be listened to from any event on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import cast
+
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.protocols import openai_responses
+from zllm_ref.protocols.openai_responses.error import render_failure
+from zllm_ref.protocols.openai_responses.request import ResponsesRequest
+from zllm_ref.protocols.openai_responses.response import TERMINAL, render_response, response_text
+from zllm_ref.protocols.sse import Frame
+from zllm_ref.server.auth import Caller
+from zllm_ref.server.history import stored_response
+from zllm_ref.server.response_store import StoredFrame
+from zllm_ref.server.state import ServerState
+from zllm_ref.server.turn import Turn, last_of
+from zllm_ref.server.wire import RESPONSES
+
+_logger = logging.getLogger(__name__)
+
+
+class BackgroundRun:
+    """One response on its way. Frame number n carries sequence number n."""
+
+    def __init__(self, state: ServerState, call: ResponsesRequest, caller: Caller) -> None:
+        self.call = call
+        self.owner = caller.owner
+        self._state = state
+        self._caller = caller
+        self._stream = openai_responses.Stream(call)
+        self._turn = Turn(state, RESPONSES, call, self._stream)
+        self._frames: list[Frame] = []
+        self._is_ended = False
+        self._is_cancelled = False
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Submits, keeps a row, and goes on by itself. Gives the response object as it is now. Raises ApiError."""
+        stack = contextlib.AsyncExitStack()
+        self._turn.is_committed = True  # who asked has had an answer: failures are told in the response
+        await stack.enter_async_context(self._turn)
+        async with stack:
+            body = render_response(self.call, "queued")
+            await self._keep("queued", body)
+            self._task = asyncio.create_task(self._run(stack.pop_all()))
+        return body
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._turn.abandon()
+
+    async def ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def follow(self, first: int) -> AsyncIterator[list[Frame]]:
+        """Frames from number `first` on, as they come; an empty list for every silent heartbeat."""
+        while True:
+            batch = self._frames[first:]
+            first += len(batch)
+            if batch:
+                yield batch
+            if self._is_ended:
+                return
+            news = self._news
+            try:
+                async with asyncio.timeout(self._state.settings.heartbeat_seconds):
+                    await news.wait()
+            except TimeoutError:
+                yield []
+
+    async def _run(self, stack: contextlib.AsyncExitStack) -> None:
+        try:
+            async with stack:
+                await self._speak()
+        except Exception:
+            _logger.exception("background response %s failed", self.call.id)
+            error = ApiError(ErrorKind.INTERNAL, "The server failed on this response. The fault is ours.")
+            await self._keep("failed", render_response(self.call, "failed", error=render_failure(error)))
+        finally:
+            self._is_ended = True
+            self._tell()
+            self._state.background.pop(self.call.id, None)
+
+    async def _speak(self) -> None:
+        while not self._turn.is_ended:
+            frames = await self._turn.next()
+            if self._turn.is_abandoned:
+                frames = self._turn.fail(ApiError(ErrorKind.CONFLICT, "The response was cancelled.", code="response_cancelled"))
+            terminal = last_of(frames, tuple(TERMINAL))
+            self._frames += frames
+            if terminal is not None:
+                status, body = TERMINAL[cast(str, terminal.event)], response_text(terminal)
+                if self._is_cancelled:
+                    status, body = "cancelled", render_response(self.call, "cancelled", self._stream.output)
+                await self._keep(status, body)
+                await self._keep_frames()
+            self._tell()
+
+    async def _keep(self, status: str, body: str) -> None:
+        cache_id = self._turn.started.cache_id if self._turn.started is not None else None
+        row = stored_response(self.call, self._caller, status, body, cache_id)
+        await self._state.in_thread(lambda: self._state.store.put(row))
+
+    async def _keep_frames(self) -> None:
+        rows = [StoredFrame(number, frame.event, frame.data) for number, frame in enumerate(self._frames)]
+        await self._state.in_thread(lambda: self._state.store.add_frames(self.call.id, rows))
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def fail_left_behind(state: ServerState) -> None:
+    """Responses that were running when an earlier process ended will never go on: they say so."""
+    for row in state.store.unfinished():
+        error = '"error":' + render_failure(ApiError(ErrorKind.INTERNAL, "The server was restarted while it made this response."))
+        body = row.body.replace('"status":"queued"', '"status":"failed"', 1).replace('"error":null', error, 1)
+        state.store.put(replace(row, status="failed", body=body))
