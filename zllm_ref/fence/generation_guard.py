@@ -16,11 +16,16 @@ where much was allowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 
 from zllm_ref.fence.phase_machine import Phase
 from zllm_ref.fence.piece_kinds import PieceKind
+
+# As plain ints: the operators of an IntFlag would cost more than all the rest of an advance.
+_LINE, _CODE, _CUT, _WORDS = (int(kind) for kind in (PieceKind.LINE, PieceKind.CODE, PieceKind.CUT, PieceKind.WORDS))
+_MARKS = _LINE | _CODE
+_SPOKEN = int(PieceKind.BLANK | PieceKind.FOREIGN)
 
 _MOST_PERIOD = 128
 _GRAM = 4
@@ -79,9 +84,12 @@ class GuardSettings:
     call_budget: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Slow:
-    """What changes rarely. Positions count the tokens of the answer."""
+    """What changes rarely; never changed in place (not frozen, because a frozen one takes four times as long to make).
+
+    Positions count the tokens of the answer.
+    """
 
     phase: Phase
     phase_start: int = 0
@@ -145,7 +153,17 @@ class GenerationGuard:
         verdict, excluded = self._judge(slow, position, token_id, is_free)
         if verdict is not slow.verdict or excluded != slow.excluded:
             strikes = slow.strikes + (verdict is Verdict.EXCLUDE)
-            slow = replace(slow, verdict=verdict, excluded=excluded, strikes=strikes)
+            slow = _Slow(
+                slow.phase,
+                slow.phase_start,
+                slow.free_start,
+                slow.call_start,
+                slow.passage_start,
+                strikes,
+                slow.in_code,
+                verdict,
+                excluded,
+            )
         self._slow = slow
         if len(self._last) > _MOST_GRAMS:
             self._last = {gram: index for gram, index in self._last.items() if index > position - _MOST_GRAMS // 2}
@@ -187,7 +205,7 @@ class GenerationGuard:
         """The slow part after a token that changes it."""
         following = position + 1
         phase_start, free_start, call_start, passage = slow.phase_start, slow.free_start, slow.call_start, slow.passage_start
-        in_code = slow.in_code ^ bool(kind & PieceKind.CODE)
+        in_code = slow.in_code ^ bool(kind & _CODE)
         if phase is not slow.phase:
             phase_start = free_start = call_start = passage = following
             in_code = False
@@ -195,7 +213,7 @@ class GenerationGuard:
             free_start = following
         if may_end:
             call_start = following
-        if kind & PieceKind.LINE:
+        if kind & _LINE:
             passage = following
         sticky = slow.verdict if slow.verdict is Verdict.STOP else Verdict.GO_ON
         return _Slow(phase, phase_start, free_start, call_start, passage, slow.strikes, in_code, sticky)
@@ -230,7 +248,7 @@ class GenerationGuard:
             )
             if not (loops or spent):
                 return Verdict.GO_ON, -1
-            is_cut = self._kinds[token_id] & PieceKind.CUT and used < (settings.reasoning_budget or used) + _GRAM
+            is_cut = self._kinds[token_id] & _CUT and used < (settings.reasoning_budget or used) + _GRAM
             return (Verdict.GO_ON if is_cut else Verdict.CLOSE_REASONING), -1
         if not loops:
             return Verdict.GO_ON, -1
@@ -256,7 +274,7 @@ class GenerationGuard:
         kind = 0
         for token_id in self._tokens[position + 1 - period : position + 1]:
             kind |= self._kinds[token_id]
-        if not (kind & PieceKind.WORDS and kind & (PieceKind.BLANK | PieceKind.FOREIGN)):
+        if not (kind & _WORDS and kind & _SPOKEN):
             return length >= settings.repeated_quiet
         return length >= (settings.repeated_token if period == 1 else settings.repeated_words)
 
@@ -268,7 +286,7 @@ class GenerationGuard:
         if slow.phase is not Phase.REASONING and not (settings.restart_in_text and slow.phase is Phase.TEXT):
             return -1
         opening = tuple(self._tokens[start:])
-        if sum(bool(self._kinds[token_id] & PieceKind.WORDS) for token_id in opening) < settings.restart_words:
+        if sum(bool(self._kinds[token_id] & _WORDS) for token_id in opening) < settings.restart_words:
             return -1
         earlier = self._openings.get(opening)
         times, last = earlier or (0, start)
@@ -304,6 +322,3 @@ class _History:
         self.seen = seen
         self.opening: tuple[int, ...] | None = None
         self.opened: tuple[int, int] | None = None
-
-
-_MARKS = PieceKind.LINE | PieceKind.CODE

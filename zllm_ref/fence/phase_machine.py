@@ -88,10 +88,6 @@ class PhaseMachine:
         return self._state.phase
 
     @property
-    def state(self) -> PhaseState:
-        return self._state
-
-    @property
     def plan(self) -> PhasePlan:
         return self._plan
 
@@ -190,13 +186,13 @@ class PhaseMachine:
                 return self._after_text(state, plan.text, state.scan, token_id)
             case Phase.REGION:
                 assert state.step is not None
+                if token_id in plan.stop_ids:
+                    return PhaseState(state, Phase.END, step=state.step) if state.step.region.may_end(state.step) else None
                 step = state.step.region.after(state.step, token_id)
                 if step is None:
                     return None
                 if plan.opening is not None and token_id == plan.opening.marker_id and plan.reasoning is not None:
                     return PhaseState(state, Phase.REASONING)
-                if token_id in plan.stop_ids:
-                    return PhaseState(state, Phase.END, step=step)
                 return PhaseState(state, Phase.REGION, step=step)
             case Phase.REASONING:
                 assert plan.reasoning is not None

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from zllm_ref.fence.generation_guard import GenerationGuard, Verdict
 from zllm_ref.fence.json_schema_fence import SchemaProblem
 from zllm_ref.fence.mask import TokenMask, every_token, is_allowed, mask_of, without
-from zllm_ref.fence.phase_machine import Phase, PhaseMachine
+from zllm_ref.fence.phase_machine import Phase, PhaseMachine, PhasePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ class TokenFence:
         return self._phases.phase
 
     @property
+    def plan(self) -> PhasePlan:
+        """What the phases run on: for explanations and for the tests' oracle."""
+        return self._phases.plan
+
+    @property
     def verdict(self) -> Verdict:
         """What the guard says now. STOP stays, so that such an end can be told from the model's own."""
         return self._guard.verdict if self._guard is not None else Verdict.GO_ON
@@ -61,7 +66,7 @@ class TokenFence:
         if self._guard is None:
             return self._phases.allowed()
         if self._pending:
-            return mask_of(self._pending[:1], self._phases.plan.vocabulary.size)
+            return mask_of(self._pending[:1], self.plan.vocabulary.size)
         mask = self._phases.allowed()
         if self._guard.verdict is Verdict.EXCLUDE:
             return self._without(mask, self._guard.excluded)
@@ -136,7 +141,7 @@ class TokenFence:
             case Verdict.STOP if phase is Phase.REGION and not self._phases.may_end():
                 return self._first_legal(self._closers.call)
             case Verdict.STOP if phase is not Phase.END:
-                return self._phases.plan.stop_ids[:1]
+                return self.plan.stop_ids[:1]
             case _:
                 return ()
 
@@ -148,7 +153,7 @@ class TokenFence:
 
     def _without(self, mask: TokenMask | None, token_id: int) -> TokenMask | None:
         if mask is None:
-            mask = every_token(self._phases.plan.vocabulary.size)
+            mask = every_token(self.plan.vocabulary.size)
         left = without(mask, (token_id,))
         return left if left.any() else mask
 
