@@ -31,7 +31,7 @@ def test_a_snapshot_comes_back_in_the_next_process_with_all_that_its_manifest_sa
     (entry,) = again.entries.values()
     manifest = entry.manifest
     assert (manifest.cache_id, manifest.namespace, manifest.generation, manifest.length) == ("cache_a", "tenant", 1, 10)
-    assert (manifest.resident_bytes, manifest.is_head, manifest.has_fixed) == (240, True, False)
+    assert (manifest.resident_bytes, manifest.is_head, manifest.has_fixed) == (480, True, False)
     again.check()
 
 
@@ -90,13 +90,13 @@ def test_snapshots_share_the_chunks_of_their_common_blocks(tmp_path: Path) -> No
 
 
 def test_the_budget_takes_the_least_recently_used_and_counts_what_is_on_disk(tmp_path: Path) -> None:
-    store = open_store(tmp_path, capacity_bytes=2500)
+    store = open_store(tmp_path, capacity_bytes=3200)
     for number in range(8):
         save(store, range(number * 100, number * 100 + 10), f"cache_{number}")
         store.touch(store.entries["cache_0"])
         store.flush()
         on_disk = sum(file.stat().st_size for name in ("chunks", "manifests") for file in (tmp_path / name).iterdir())
-        assert on_disk == store.used_bytes <= 2500
+        assert on_disk == store.used_bytes <= 3200
 
     assert list(store.entries)[-2:] == ["cache_7", "cache_0"]
     assert reuse(store, range(12)) == 10
@@ -105,7 +105,7 @@ def test_the_budget_takes_the_least_recently_used_and_counts_what_is_on_disk(tmp
 
 
 def test_what_can_never_fit_evicts_nobody(tmp_path: Path) -> None:
-    store = open_store(tmp_path, capacity_bytes=2500)
+    store = open_store(tmp_path, capacity_bytes=3200)
     save(store, range(10), "cache_a")
 
     assert save(store, range(1000, 1200), "cache_big") is None
@@ -114,7 +114,7 @@ def test_what_can_never_fit_evicts_nobody(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_is_being_read_is_not_evicted(tmp_path: Path) -> None:
-    store = open_store(tmp_path, capacity_bytes=1400)
+    store = open_store(tmp_path, capacity_bytes=1650)
     entry = save(store, range(10), "cache_a")
     assert entry is not None
     entry.readers += 1

@@ -197,13 +197,13 @@ def test_a_snapshot_of_other_row_sizes_is_a_miss(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     entry = save(store, PROMPT, "cache_a")
     assert entry is not None
-    codec = ToyCodec(row_bytes=16)
+    codec = ToyCodec(row_bytes=32)
 
     restore = Restore(plan_restore(store, entry, len(PROMPT), codec), codec, ToyTarget(100), Files())
     restore.run()
 
     assert restore.failure is not None
-    assert "allowed 64" in restore.failure
+    assert "allowed 128" in restore.failure
 
 
 def forged_headers() -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,7 @@
 """A state small enough to read: row i of layer l is a digest of (l, the tokens up to i), so a wrong row cannot look right.
 
-Three layers of 8 bytes a row, and two fixed parts of 16 bytes that are digests of the whole token list.
+Three layers of 16 bytes a row (6 of digest, the rest zero, so that they can be compressed), and two fixed parts of 16 bytes
+that are digests of the whole token list.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from zllm_ref.cache.ssd.store import Entry, SnapshotStore
 
 BLOCK = 4
 LAYERS = 3
-ROW = 8
+ROW = 16
 FIXED = 16
 LINEAR = StateLayout(BLOCK, LAYERS * ROW, 0, cuttable=True)
 RINGS = StateLayout(BLOCK, LAYERS * ROW, 2 * FIXED, cuttable=False)
 
 
 def row(layer: int, ids: Sequence[int]) -> bytes:
-    return blake2b(repr((layer, tuple(ids))).encode(), digest_size=ROW).digest()
+    return blake2b(repr((layer, tuple(ids))).encode(), digest_size=6).digest() + bytes(ROW - 6)
 
 
 def fixed_part(number: int, ids: Sequence[int]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zllm_ref.cache.block import Hit
+from zllm_ref.cache.restore import RestorePlan
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Admission:
     reserved_bytes: int
     keep_bytes: int
     will_keep: bool
+    units: tuple[int, ...] = ()
+    """Lengths of the prompt at which the prefill should stop for a `commit_unit`; empty where states can be cut anywhere."""
+    restore: RestorePlan | None = None
+    """What must be read from SSD before `hit.length` tokens are there; `hit.blocks` are then the resident part alone."""
 
 
 class AdmissionImpossible(ValueError):

@@ -73,6 +73,14 @@ def find_longest(graph: PrefixGraph, root_key: bytes, id_bytes: bytes, is_cuttab
     return Match(node, num_rows, _any_terminal(node, node.start + num_rows))
 
 
+def match_at(graph: PrefixGraph, root_key: bytes, id_bytes: bytes) -> Match | None:
+    """The whole blocks that the graph has of these tokens, whether or not a state may be cut there."""
+    chain = graph.matching_chain(root_key, id_bytes)
+    if len(chain) < 2:
+        return None
+    return Match(chain[-1], chain[-1].num_tokens, _any_terminal(chain[-1], chain[-1].end))
+
+
 def shorten(match: Match, most_bytes: int, is_cuttable: bool) -> Match | None:
     """The match without its last blocks, so that what is left takes at most `most_bytes`; None: nothing usable is left."""
     total = 0

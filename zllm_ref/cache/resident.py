@@ -21,6 +21,7 @@ from zllm_ref.cache.graph_check import check_graph, describe_block, describe_ter
 from zllm_ref.cache.key import root_key
 from zllm_ref.cache.lookup import Match, find_exact, find_longest, shorten
 from zllm_ref.cache.prefix_graph import ID_BYTES, Node, PrefixGraph, TerminalState, id_bytes_of
+from zllm_ref.cache.units import UnitPolicy
 
 
 @dataclass
@@ -41,6 +42,7 @@ class _Holding:
 
     session_bytes: int
     keep_bytes: int
+    keeps: bool
     pinned: Node | None
 
 
@@ -50,7 +52,7 @@ class PrefixCache:
     `identity` stands for model, weights, numerics and dialect revision: states of another identity do not exist here.
     `prefix_rounds` ancestors of a committed terminal keep their own names and tails; older ones are given up, their blocks
     stay as far as the younger ones begin with them. `whole_states_only` treats a cuttable layout like one that cannot be cut.
-    `on_evict` sees every victim while its payloads are still there.
+    `units` says which states on the way are kept too, where states cannot be cut.
     """
 
     def __init__(
@@ -61,8 +63,8 @@ class PrefixCache:
         identity: str,
         prefix_rounds: int = 4,
         whole_states_only: bool = False,
+        units: UnitPolicy | None = None,
         new_cache_id: Callable[[], str] | None = None,
-        on_evict: Callable[[TerminalState], None] | None = None,
     ) -> None:
         if capacity_bytes < 0 or prefix_rounds < 0:
             raise ValueError(f"prefix cache: got capacity_bytes {capacity_bytes}, prefix_rounds {prefix_rounds}, allowed >= 0")
@@ -70,10 +72,10 @@ class PrefixCache:
         self.capacity_bytes = capacity_bytes
         self.identity = identity
         self.prefix_rounds = prefix_rounds
+        self.units = units or UnitPolicy()
         self.counts = CacheCounts()
         self._is_cuttable = layout.cuttable and not whole_states_only
         self._new_cache_id = new_cache_id or (lambda: "cache_" + secrets.token_hex(12))
-        self._on_evict = on_evict
         self._graph = PrefixGraph(layout.block_tokens)
         self._holdings: dict[str, _Holding] = {}
         self._reserved_bytes = 0
@@ -108,41 +110,71 @@ class PrefixCache:
         Raises AdmissionImpossible when `reserve_bytes` is more than the whole budget. A hit that could never be held beside
         the session buffer is shortened instead.
         """
+        id_bytes = id_bytes_of(as_token_ids(ids))
+        self._refuse_impossible(reserve_bytes)
+        admission, match = self._admit(namespace, id_bytes, self._match(namespace, id_bytes, cache_id), reserve_bytes)
+        if admission is not None and match is not None:
+            self.counts.hits += 1
+        elif admission is not None:
+            self.counts.misses += 1
+        return admission
+
+    def _refuse_impossible(self, reserve_bytes: int) -> None:
         if reserve_bytes < 0:
             raise ValueError(f"reserve_bytes: got {reserve_bytes}, allowed >= 0")
         if reserve_bytes > self.capacity_bytes:
             raise AdmissionImpossible(f"reserve_bytes: got {reserve_bytes}, allowed at most the budget of {self.capacity_bytes}")
 
-        match = self._match(namespace, id_bytes_of(as_token_ids(ids)), cache_id)
+    def _admit(
+        self, namespace: str, id_bytes: bytes, match: Match | None, reserve_bytes: int, reused_length: int | None = None
+    ) -> tuple[Admission | None, Match | None]:
+        """Pins, makes room and reserves for a match that was found; also says what of the match was affordable.
+
+        `reused_length`: what is reused in all, where another tier gives more than the match.
+        """
         if match is not None:
             match = shorten(match, self.capacity_bytes - reserve_bytes, self._is_cuttable)
         if match is not None:
             self._graph.pin(match.node)
         available = self.free_bytes + self.resident_bytes
-        if reserve_bytes > available:
+
+        # What the session can hold and the graph does not: room for it now makes the promise to keep it a safe one.
+        if reused_length is None:
+            reused_length = match.length if match is not None else 0
+        units = self._planned_units(namespace, id_bytes, reused_length)
+        shared_rows = 0 if match is None else match.length // self.layout.block_tokens * self.layout.block_tokens
+        unit_bytes = self.layout.rows_bytes(self.layout.block_tokens - 1) + self.layout.fixed_bytes  # its last block, partial
+        keep_bytes = max(0, reserve_bytes - self.layout.rows_bytes(shared_rows)) + len(units) * unit_bytes
+        keeps = reserve_bytes + keep_bytes <= available + self._soon_available_bytes()
+        if not keeps:
+            keep_bytes = 0
+        if reserve_bytes + keep_bytes > available or not self._make_room(reserve_bytes + keep_bytes):
             if match is not None:
                 self._graph.unpin(match.node)
             self.counts.waits += 1
-            return None
+            return None, None
 
-        # What the session can hold and the graph does not: room for it now makes the promise to keep it a safe one.
-        shared_rows = 0 if match is None else match.length // self.layout.block_tokens * self.layout.block_tokens
-        keep_bytes = max(0, reserve_bytes - self.layout.rows_bytes(shared_rows))
-        will_keep = reserve_bytes + keep_bytes <= available
-        if not will_keep:
-            keep_bytes = 0
-        self._evict_until_free(reserve_bytes + keep_bytes)
         self._reserved_bytes += reserve_bytes + keep_bytes
-        hit = match.as_hit() if match is not None else None
-        admission = Admission(self._unused_cache_id(), namespace, hit, reserve_bytes, keep_bytes, will_keep)
-        self._holdings[admission.cache_id] = _Holding(reserve_bytes, keep_bytes, match.node if match else None)
+        admission = Admission(
+            cache_id=self._unused_cache_id(),
+            namespace=namespace,
+            hit=match.as_hit() if match is not None else None,
+            reserved_bytes=reserve_bytes,
+            keep_bytes=keep_bytes,
+            will_keep=keeps and self.units.end_of_answer,
+            units=units if keeps else (),
+        )
+        self._holdings[admission.cache_id] = _Holding(reserve_bytes, keep_bytes, keeps, match.node if match is not None else None)
         if match is not None and match.terminal is not None and match.is_whole:
             self._graph.touch(match.terminal)
-        if match is None:
-            self.counts.misses += 1
-        else:
-            self.counts.hits += 1
-        return admission
+        return admission, match
+
+    def _planned_units(self, namespace: str, id_bytes: bytes, reused_length: int) -> tuple[int, ...]:
+        """Where a prefill should stop to keep a whole state; nowhere, if saved states can be cut anyway."""
+        if self._is_cuttable:
+            return ()
+        common = find_longest(self._graph, root_key(self.identity, namespace), id_bytes, is_cuttable=True)
+        return self.units.planned(len(id_bytes) // ID_BYTES, reused_length, common.length if common is not None else 0)
 
     def release(self, admission: Admission) -> None:
         """Gives back all that the admission holds: on success after its commit, on failure, on cancel. Twice is once."""
@@ -172,7 +204,7 @@ class PrefixCache:
         holding = self._holdings.get(admission.cache_id)
         if holding is None:
             raise ValueError(f"commit: got released admission {admission.cache_id}, allowed one that is still held")
-        if not len(ids) or not admission.will_keep:
+        if not len(ids) or not holding.keeps or (cache_id == admission.cache_id and not admission.will_keep):
             self.counts.not_kept += 1
             return None
 
@@ -225,9 +257,25 @@ class PrefixCache:
         round_number = predecessor.record.round + 1 if predecessor is not None else 0
         written_bytes = needed - self.layout.fixed_bytes + fixed_bytes
         record = Terminal(cache_id, admission.namespace, node.end, round_number, written_bytes)
-        self._graph.add_terminal(record, node, fixed, fixed_bytes, predecessor)
+        self._on_saved(self._graph.add_terminal(record, node, fixed, fixed_bytes, predecessor))
         self.counts.commits += 1
         return record
+
+    def _soon_available_bytes(self) -> int:
+        """Pinned bytes that no request holds and that come free by themselves: worth a short wait."""
+        return 0
+
+    def _make_room(self, num_bytes: int) -> bool:
+        """Frees victims until `num_bytes` are free; False: not now, ask again later. The caller knows that there is enough."""
+        self._evict_until_free(num_bytes)
+        return True
+
+    def _on_saved(self, state: TerminalState) -> None:
+        """A terminal came into the graph."""
+
+    def _remove(self, state: TerminalState) -> None:
+        """A terminal goes, for whatever reason."""
+        self._graph.remove_terminal(state)
 
     def _match(self, namespace: str, id_bytes: bytes, cache_id: str | None) -> Match | None:
         key = root_key(self.identity, namespace)
@@ -253,7 +301,7 @@ class PrefixCache:
         while ancestor is not None:
             older = ancestor.predecessor
             if distance > self.prefix_rounds and len(ancestor.successors) == 1 and ancestor.node.pins == 0:
-                self._graph.remove_terminal(ancestor)
+                self._remove(ancestor)
             ancestor = older
             distance += 1
 
@@ -261,9 +309,7 @@ class PrefixCache:
         """Frees saved states, the least recently used first, until `num_bytes` are free; the caller knows that it will do."""
         while self.free_bytes < num_bytes:
             victim = next(state for state in self._graph.terminals.values() if state.node.pins == 0)
-            if self._on_evict is not None:
-                self._on_evict(victim)
-            self._graph.remove_terminal(victim)
+            self._remove(victim)
             self.counts.evictions += 1
 
     def _unused_cache_id(self) -> str:
@@ -281,14 +327,17 @@ class PrefixCache:
         total = self.free_bytes + self.resident_bytes + self.pinned_bytes + self.reserved_bytes
         assert total == self.capacity_bytes, f"accounts: got {total}, allowed {self.capacity_bytes}"
         pins: dict[int, int] = {}
-        for holding in self._holdings.values():
-            link = holding.pinned
+        for link in self._pinned_nodes():
             while link is not None:
                 pins[id(link)] = pins.get(id(link), 0) + 1
                 link = link.parent
         for node in self._graph.nodes():
             assert node.pins == pins.pop(id(node), 0), f"block {node.key.hex()}: {node.pins} pins, not one for each reader"
         assert not pins, f"{len(pins)} pinned blocks are not in the graph"
+
+    def _pinned_nodes(self) -> list[Node | None]:
+        """The node of every pin that is held now."""
+        return [holding.pinned for holding in self._holdings.values()]
 
     def snapshot(self) -> dict[str, Any]:
         """The graph and the accounts as plain data, for an inspector."""
