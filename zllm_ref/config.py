@@ -62,6 +62,7 @@ class ServerSettings:
     response_ttl_seconds: float = 30 * 86_400.0
     max_stored_bytes: int = 1 << 30
     shutdown_grace_seconds: float = 10.0
+    websocket_lifetime_seconds: float = 3600.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
@@ -29,6 +29,7 @@ from zllm_ref.server.exchange import Exchange
 from zllm_ref.server.http_io import header
 from zllm_ref.server.response_store import ResponseStore
 from zllm_ref.server.state import ServerState, new_request_id
+from zllm_ref.server.websocket import WebSocketEndpoint
 from zllm_ref.server.wire import ErrorShape, errors_for
 
 Work = Callable[[Exchange], Coroutine[object, object, None]]
@@ -78,8 +79,9 @@ def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
         Route("/metrics", _metrics(state), methods=["GET"]),
         Route("/", _root, methods=["GET"]),
     ]
+    socket_route = WebSocketRoute("/v1/responses", WebSocketEndpoint(state))
     handlers = {HTTPException: _http_error, ApiError: _api_error}
-    app = Starlette(routes=_by_path(routes), lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
+    app = Starlette(routes=[*_by_path(routes), socket_route], lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
     app.router.redirect_slashes = False
     return app
 

@@ -13,10 +13,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 
 from zllm_ref.canonical.error import ApiError
-from zllm_ref.canonical.event import Event, Failed, Finished, Started
+from zllm_ref.canonical.event import Event, Failed, Finished, ReasoningDelta, Started, TextDelta, ToolArgumentsDelta
+from zllm_ref.canonical.usage import Usage
 from zllm_ref.protocols.sse import Frame
 from zllm_ref.server.answer import Answer
 from zllm_ref.server.engine_port import Generation
@@ -39,6 +41,7 @@ class Turn:
         self._generation: Generation | None = None
         self.started: Started | None = None
         self.is_committed = False
+        self._num_deltas = 0
 
     async def __aenter__(self) -> Turn:
         self._state.admit()
@@ -91,9 +94,24 @@ class Turn:
         """Ends the answer from outside, in the protocol's own form."""
         return self._answer.fail(error)
 
+    def end(self, frames: list[Frame]) -> list[Frame]:
+        """Takes these frames for the end of the answer: something else than the engine ended it."""
+        self._answer.is_ended = True
+        if self._generation is not None:
+            self._generation.cancel()
+        return frames
+
+    @property
+    def usage_so_far(self) -> Usage:
+        """The prompt's counts, and a token for every delta that was sent: what is known before the engine has counted."""
+        assert self.started is not None
+        return replace(self.started.usage, completion_tokens=max(1, self._num_deltas))
+
     def _see(self, event: Event) -> None:
         if isinstance(event, Started):
             self.started = event
+        elif isinstance(event, TextDelta | ReasoningDelta | ToolArgumentsDelta):
+            self._num_deltas += 1
         elif isinstance(event, Finished) and event.choice == self._call.request.num_choices - 1:
             self._state.metrics.count_usage(event.usage)
 

@@ -24,6 +24,7 @@ from zllm_ref.canonical.event import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from zllm_ref.canonical.usage import Usage
 from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.openai_responses.error import render_failure
 from zllm_ref.protocols.openai_responses.open_item import OpenItem, call_item, message_item, reasoning_item
@@ -91,10 +92,15 @@ class Stream:
             *self._terminal("failed", render_response(self._call, "failed", self._output, error=render_failure(error))),
         ]
 
-    def end_incomplete(self, reason: str) -> list[Frame]:
-        """Ends a response that is stopped from outside (steered away, cancelled): what was said stays."""
+    def end_empty(self, usage: Usage) -> list[Frame]:
+        """Completes a response that says nothing (WS10)."""
+        response = render_response(self._call, "completed", usage=usage, cache_id=self._cache_id)
+        return [*self._opened(), *self._terminal("completed", response)]
+
+    def end_incomplete(self, reason: str, usage: Usage) -> list[Frame]:
+        """Ends a response that is steered away: what was said stays."""
         frames = [*self._opened(), *self._closed("incomplete")]
-        response = render_response(self._call, "incomplete", self._output, incomplete_reason=reason)
+        response = render_response(self._call, "incomplete", self._output, usage=usage, incomplete_reason=reason)
         return [*frames, *self._terminal("incomplete", response)]
 
     def _opened(self) -> list[Frame]:

@@ -1,0 +1,331 @@
+"""Responses over WebSocket, seen through the official SDK and, where it would not misbehave, through a bare socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from conformance.checker.websocket_check import WebSocketCheck
+from tests.server.conftest import RunningServer, Serve
+from tests.server.fake_engine import FakeEngine, Say
+from tests.server.test_exchange import eventually
+from tests.server.test_sdk_text import openai_client
+
+LONG = (Say("text", "abc" * 1000),)
+TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+@contextmanager
+def connection(server: RunningServer, **headers: str) -> Iterator[ClientConnection]:
+    url = server.url.replace("http://", "ws://") + "/v1/responses"
+    with connect(url, additional_headers=headers, open_timeout=5, close_timeout=5) as socket:
+        yield socket
+
+
+def say(socket: ClientConnection, **message: Any) -> None:
+    socket.send(json.dumps({"type": "response.create", "model": "fake", "store": False, **message}))
+
+
+def hear(socket: ClientConnection) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(socket.recv(5))
+    return found
+
+
+def turn(socket: ClientConnection, **message: Any) -> list[dict[str, Any]]:
+    """The events of one response, to its terminal event or an error."""
+    say(socket, **message)
+    return rest(socket)
+
+
+def rest(socket: ClientConnection) -> list[dict[str, Any]]:
+    events = [hear(socket)]
+    while events[-1]["type"] not in TERMINAL:
+        events.append(hear(socket))
+    return events
+
+
+def final(events: list[dict[str, Any]]) -> dict[str, Any]:
+    assert events[-1]["type"] == "response.completed", events[-1]
+    response: dict[str, Any] = events[-1]["response"]
+    return response
+
+
+def texts(server: RunningServer) -> list[str]:
+    return [message.text for message in server.engine.requests[-1].messages]
+
+
+def test_the_sdk_holds_a_conversation_on_one_connection(serve: Serve) -> None:
+    server = serve(FakeEngine(script=(Say("text", "One."),)))
+    with openai_client(server.url).responses.connect() as socket:
+        socket.response.create(model="fake", input="a", store=False)
+        first = next(event for event in socket if event.type == "response.completed").response
+        socket.response.create(model="fake", input="b", store=False, previous_response_id=first.id)
+        second = next(event for event in socket if event.type == "response.completed").response
+
+    assert first.output_text == second.output_text == "One."
+    assert second.previous_response_id == first.id
+    assert texts(server) == ["a", "One.", "b"]
+
+
+def test_the_events_are_those_of_the_stream(serve: Serve) -> None:
+    """X3, WS16."""
+    server = serve(FakeEngine(script=(Say("reasoning", "hm"), Say("text", "One."), Say("call", "f", '{"a":1}'))))
+    body = {"model": "fake", "input": "a", "stream": True, "store": False}
+    with httpx.stream("POST", f"{server.url}/v1/responses", json=body) as response:
+        streamed = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
+    with connection(server) as socket:
+        events = turn(socket, input="a", stream=True)
+
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [outline(event) for event in events] == [outline(event) for event in streamed]
+
+
+def outline(event: dict[str, Any]) -> dict[str, Any]:
+    """The event without what differs between any two requests: ids and times."""
+    text = json.dumps(event)
+    for name in ("id", "item_id", "call_id", "created_at", "completed_at", "zllm"):
+        event = json.loads(text, object_hook=lambda pairs, name=name: {key: value for key, value in pairs.items() if key != name})
+        text = json.dumps(event)
+    return event
+
+
+def test_a_session_of_many_lanes_keeps_its_grammar(serve: Serve) -> None:
+    server = serve(FakeEngine(events_per_step=2, pause_seconds=0.001))
+    check = WebSocketCheck()
+    ended: dict[str, int] = {}
+    with connection(server) as socket:
+        for number in range(12):
+            message = {"type": "response.create", "model": "fake", "input": "x", "stream_id": f"lane.{number % 4}"}
+            check.observe_text(json.dumps(message))
+            socket.send(json.dumps(message))
+        while sum(ended.values()) < 12:
+            text = str(socket.recv(5))
+            check.observe_text(text)
+            event = json.loads(text)
+            if event["type"] == "response.completed":
+                ended[event["stream_id"]] = ended.get(event["stream_id"], 0) + 1
+
+    assert check.finish() == []
+    assert ended == {f"lane.{number}": 3 for number in range(4)}
+
+
+def test_a_response_is_remembered_by_its_connection_alone(serve: Serve) -> None:
+    """WS8."""
+    server = serve()
+    with connection(server) as socket:
+        first = final(turn(socket, input="a"))
+        assert final(turn(socket, input="b", previous_response_id=first["id"]))
+        assert turn(socket, input="c", previous_response_id=first["id"])[-1]["type"] == "error"
+    with connection(server) as socket:
+        error = turn(socket, input="b", previous_response_id=first["id"])[-1]
+        kept = final(turn(socket, input="a", store=True))
+        again = final(turn(socket, input="b"))
+        assert final(turn(socket, input="c", previous_response_id=kept["id"]))
+
+    assert error["status"] == 400
+    assert error["error"]["code"] == "previous_response_not_found"
+    assert error["error"]["param"] == "previous_response_id"
+    assert again["id"] != kept["id"]
+
+
+def test_another_lane_may_fork_and_a_failed_continuation_is_forgotten(serve: Serve) -> None:
+    """WS9."""
+    server = serve()
+    with connection(server) as socket:
+        first = final(turn(socket, input="a", stream_id="main"))
+        bad = {"input": "b", "previous_response_id": first["id"], "temperature": 9}
+        assert turn(socket, stream_id="fork", **bad)[-1]["status"] == 400
+        fork = final(turn(socket, input="c", stream_id="fork", previous_response_id=first["id"]))
+        assert turn(socket, stream_id="main", **bad)[-1]["stream_id"] == "main"
+        gone = turn(socket, input="d", stream_id="main", previous_response_id=first["id"])[-1]
+        assert final(turn(socket, input="e", stream_id="fork", previous_response_id=fork["id"]))
+
+    assert gone["error"]["code"] == "previous_response_not_found"
+
+
+def test_warming_up_says_nothing_and_can_be_continued(serve: Serve) -> None:
+    """WS10, as Codex does it: the instructions first, then the rest, then a tool's output alone."""
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+    server = serve(FakeEngine(script=(Say("call", "f", "{}"),)))
+    with connection(server, originator="codex_exec") as socket:
+        warm = turn(
+            socket, generate=False, input=[{"role": "developer", "content": "Rules."}], tools=[tool], client_metadata={"a": "b"}
+        )
+        second = final(turn(socket, previous_response_id=final(warm)["id"], input="go", tools=[tool]))
+        output = {"type": "function_call_output", "call_id": second["output"][0]["call_id"], "output": "done"}
+        final(turn(socket, previous_response_id=second["id"], input=[output], tools=[tool]))
+
+    assert [event["type"] for event in warm] == ["response.created", "response.in_progress", "response.completed"]
+    assert final(warm)["output"] == []
+    assert final(warm)["usage"]["output_tokens"] == 0
+    assert server.engine.requests[0].max_tokens == 1
+    assert [message.role.value for message in server.engine.requests[-1].messages] == ["developer", "user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ("{", "invalid_json"),
+        ("[]", "invalid_json"),
+        (b"\x00\x01", "invalid_json"),
+        ("{}", "unknown_event_type"),
+        ('{"type": "response.destroy"}', "unknown_event_type"),
+        ('{"type": "response.create", "stream_id": "a b"}', "invalid_stream_id"),
+        ('{"type": "response.create", "stream_id": 5}', "invalid_stream_id"),
+        ('{"type": "response.create", "model": "fake", "background": true}', "unsupported_parameter"),
+        ('{"type": "response.create", "model": "other", "input": "x"}', "model_not_found"),
+        ('{"type": "response.create", "model": "fake"}', "missing_required_parameter"),
+        ('{"type": "response.steer"}', "missing_required_parameter"),
+    ],
+)
+def test_a_bad_message_gets_an_error_and_the_connection_lives(serve: Serve, frame: str | bytes, code: str) -> None:
+    """WS7, WS12."""
+    with connection(serve()) as socket:
+        socket.send(frame)
+        error = hear(socket)
+        assert final(turn(socket, input="still there?"))
+
+    assert error["type"] == "error"
+    assert error["status"] in (400, 404)
+    assert error["error"]["code"] == code
+    assert set(error["error"]) == {"type", "message", "code", "param"}
+
+
+def test_lanes_are_limited(serve: Serve) -> None:
+    with connection(serve(FakeEngine(script=LONG, pause_seconds=0.01))) as socket:
+        for number in range(33):
+            say(socket, input="x", stream_id=str(number))
+        events = [hear(socket) for _ in range(40)]
+
+    (error,) = [event for event in events if event["type"] == "error"]
+    assert error["error"]["code"] == "websocket_stream_limit_reached"
+    assert error["stream_id"] == "32"
+
+
+def test_a_key_is_asked_for_before_the_upgrade(serve: Serve) -> None:
+    """WS1."""
+    server = serve(api_keys=("one",))
+
+    with pytest.raises(InvalidStatus) as refused, connection(server):
+        pass
+    with connection(server, authorization="Bearer one") as socket:
+        assert final(turn(socket, input="x"))
+
+    assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
+
+
+def test_a_client_that_closes_cancels_what_it_asked_for(serve: Serve) -> None:
+    """WS14."""
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+    with connection(server) as socket:
+        say(socket, input="x")
+        say(socket, input="y", stream_id="other")
+        assert eventually(lambda: len(server.engine.generations) == 2)
+        hear(socket)
+
+    assert all(generation.cancelled.wait(2) for generation in server.engine.generations)
+
+
+def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> None:
+    """WS15."""
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.005))
+    with connection(server) as socket:
+        say(socket, input="a", instructions="Be brief.", stream_id="main")
+        first = hear(socket)["response"]["id"]
+        while hear(socket)["type"] != "response.output_text.delta":
+            continue
+        socket.send(json.dumps({"type": "response.steer", "previous_response_id": first, "input": "no, b"}))
+        events = rest(socket)
+        accepted = next(event for event in events if event["type"] == "response.steer.accepted")
+        created = hear(socket)
+        server.engine.pause_seconds = 0
+
+    ended = events[-1]
+    assert accepted["steer"]["previous_response_id"] == first
+    assert accepted["stream_id"] == created["stream_id"] == "main"
+    assert (ended["type"], ended["response"]["incomplete_details"]) == ("response.incomplete", {"reason": "steered"})
+    assert ended["response"]["usage"]["output_tokens"] > 0
+    assert server.engine.generations[0].cancelled.is_set()
+    assert created["type"] == "response.created"
+    assert created["response"]["previous_response_id"] == first
+    said = ended["response"]["output"][0]["content"][0]["text"]
+    assert texts(server) == ["Be brief.", "a", said, "no, b"]
+
+
+def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> None:
+    script = (Say("call", "f", "{}"), Say("text", "abc" * 500))
+    server = serve(FakeEngine(script=script, pause_seconds=0.005))
+    with connection(server) as socket:
+        say(socket, input="a")
+        first = hear(socket)["response"]["id"]
+        while hear(socket)["type"] != "response.output_text.delta":
+            continue
+        socket.send(json.dumps({"type": "response.steer", "previous_response_id": first, "input": "and b"}))
+        call = rest(socket)[-1]["response"]["output"][0]
+        pending = hear(socket)
+        server.engine.script, server.engine.pause_seconds = (Say("text", "Done."),), 0
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "1"}
+        final(turn(socket, previous_response_id=first, input=[output]))
+
+    assert pending["type"] == "response.steer.pending"
+    assert pending["required_input"] == [{"type": "function_call_output", "call_id": call["call_id"], "output": None}]
+    roles = [message.role.value for message in server.engine.requests[-1].messages]
+    assert roles == ["user", "assistant", "user", "tool"]
+
+
+@pytest.mark.parametrize("given", [[], "", [{"role": "system", "content": "x"}], [{"type": "function_call_output"}], 5])
+def test_what_cannot_steer_comes_back(serve: Serve, given: Any) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+    with connection(server) as socket:
+        say(socket, input="a")
+        first = hear(socket)["response"]["id"]
+        socket.send(json.dumps({"type": "response.steer", "previous_response_id": first, "input": given}))
+        failed = hear(socket)
+        while failed["type"].startswith("response.") and "steer" not in failed["type"]:
+            failed = hear(socket)
+
+    assert failed["type"] == "response.steer.failed"
+    assert failed["error"]["code"] == "invalid_input"
+    assert failed["steer"]["input"] == given
+
+
+def test_a_response_that_has_ended_cannot_be_steered(serve: Serve) -> None:
+    with connection(serve()) as socket:
+        first = final(turn(socket, input="a"))["id"]
+        socket.send(json.dumps({"type": "response.steer", "previous_response_id": first, "input": "b"}))
+        ended = hear(socket)
+        socket.send(json.dumps({"type": "response.steer", "previous_response_id": "resp_unknown", "input": "b"}))
+        unknown = hear(socket)
+
+    assert ended["error"]["code"] == "response_already_completed"
+    assert unknown["error"]["code"] == "response_not_found"
+
+
+def test_a_connection_has_a_lifetime(serve: Serve) -> None:
+    """WS13."""
+    with connection(serve(websocket_lifetime_seconds=0.2)) as socket:
+        final(turn(socket, input="a"))
+        error = hear(socket)
+        with pytest.raises(ConnectionClosed):
+            socket.recv(5)
+
+    assert error["error"]["code"] == "websocket_connection_limit_reached"
+    assert error["status"] == 400
+
+
+def test_a_failure_after_tokens_is_the_responses_own_end(serve: Serve) -> None:
+    with connection(serve(FakeEngine(fail_after=3))) as socket:
+        failed = turn(socket, input="a")[-1]
+    with connection(serve(FakeEngine(fail_after=0))) as socket:
+        refused = turn(socket, input="a")[-1]
+
+    assert failed["type"] == "response.failed"
+    assert (refused["type"], refused["status"]) == ("error", 500)
