@@ -16,7 +16,10 @@ from collections.abc import Iterable, Sequence
 
 from zllm_ref.dialect.unrenderable import UnrenderableValue
 
-_FIRST, _LAST = 0xF0000, 0xFFFFD  # a plane of private use: no font, no tokenizer and no marker knows these characters
+FIRST_PRIVATE, LAST_PRIVATE = (
+    0xF0000,
+    0xFFFFD,
+)  # a plane of private use: no font, no tokenizer and no marker knows these characters
 
 
 class Seal:
@@ -76,8 +79,8 @@ class Seal:
 def _unused_character(texts: Iterable[str]) -> str:
     used: set[str] = set()
     for text in texts:
-        used.update(character for character in text if character >= chr(_FIRST))
-    for code in range(_FIRST, _LAST + 1):
+        used.update(character for character in text if character >= chr(FIRST_PRIVATE))
+    for code in range(FIRST_PRIVATE, LAST_PRIVATE + 1):
         if chr(code) not in used:
             return chr(code)
     raise UnrenderableValue("texts of the request: got all 65,534 characters of plane 15, allowed all but one")

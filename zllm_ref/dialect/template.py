@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jinja2
@@ -14,7 +15,7 @@ import jinja2.sandbox
 
 from zllm_ref.canonical.message import Message, Role
 from zllm_ref.canonical.request import ReasoningSettings, Tool
-from zllm_ref.dialect.seal import Seal
+from zllm_ref.dialect.seal import LAST_PRIVATE, Seal
 from zllm_ref.dialect.segment import Author, MarkerSegment, Origin, Segment, TextSegment
 from zllm_ref.dialect.template_value import to_template_value, tojson
 from zllm_ref.dialect.tool_wire import shown_tools, wire_arguments, wire_name, wire_tool
@@ -65,12 +66,29 @@ class ChatTemplate:
         reasoning: ReasoningSettings | None = None,
         add_generation_prompt: bool = True,
         variables: dict[str, Any] | None = None,
+        opaque: Mapping[int, Sequence[Segment]] | None = None,
     ) -> tuple[Segment, ...]:
-        """The prompt. A client's text that spells a marker stays text; every marker of the template itself is an id."""
+        """The prompt. A client's text that spells a marker stays text; every marker of the template itself is an id.
+
+        `opaque` gives the content of some messages as segments, by the message's place: the template sees one character in
+        their stead, so it can neither read nor change them (ids of earlier answers, tool instructions).
+        """
         reasoning = reasoning or ReasoningSettings()
+        opaque = opaque or {}
         seal = Seal(tuple(self._vocabulary.markers), _client_texts(messages, tools))
+        stand_ins = {place: chr(ord(seal.character) + 1 + index) for index, place in enumerate(opaque)}
+        if stand_ins and max(map(ord, stand_ins.values())) > LAST_PRIVATE:
+            raise UnrenderableValue(f"conversation: got {len(opaque)} replayed messages, allowed fewer than 65,000")
+        used = {character for text in _client_texts(messages, tools) for character in stand_ins.values() if character in text}
+        if used:
+            raise UnrenderableValue("texts of the request: got private-use characters of plane 15 that this server needs")
         given: dict[str, Any] = {
-            "messages": [_message_value(message, seal.put) for message in messages],
+            "messages": [
+                {**_message_value(message, seal.put), "content": stand_ins[place]}
+                if place in stand_ins
+                else _message_value(message, seal.put)
+                for place, message in enumerate(messages)
+            ],
             "add_generation_prompt": add_generation_prompt,
             "bos_token": self._bos_text(),
             "eos_token": self._eos_text(),
@@ -87,16 +105,24 @@ class ChatTemplate:
             if isinstance(error, UnrenderableValue):
                 raise
             raise TemplateError(f"chat template: {error}") from error
-        return tuple(self._segments(rendered, seal, messages))
+        contents = {character: opaque[place] for place, character in stand_ins.items()}
+        finder = _AuthorFinder([message for place, message in enumerate(messages) if place not in opaque])
+        return tuple(self._segments(rendered, seal, finder, contents))
 
-    def _segments(self, rendered: str, seal: Seal, messages: Sequence[Message]) -> Iterable[Segment]:
-        finder = _AuthorFinder(messages)
+    def _segments(
+        self, rendered: str, seal: Seal, finder: _AuthorFinder, contents: Mapping[str, Sequence[Segment]]
+    ) -> Iterable[Segment]:
         frame = Origin(None, Author.TEMPLATE)
+        opaque = re.compile(f"([{''.join(contents)}])") if contents else re.compile("(?!)")
         for index, part in enumerate(seal.split(rendered)):
             if index % 2:
                 yield MarkerSegment(self._vocabulary.markers[part], part, frame)
-            elif part:
-                yield from finder.attribute(seal.remove(part))
+                continue
+            for text in opaque.split(part):
+                if text in contents:
+                    yield from contents[text]
+                elif text:
+                    yield from finder.attribute(seal.remove(text))
 
     def _bos_text(self) -> str:
         token_id = self._vocabulary.bos_id

@@ -141,13 +141,17 @@ class Vocabulary:
     def encode_with_markers(self, text: str) -> list[int]:
         """The ids of a text that the server wrote itself, where a marker's spelling means the marker."""
         ids: list[int] = []
-        for part in self._marker_pattern.split(text):
+        for part in self.split_at_markers(text):
             marker = self._markers.get(part)
             if marker is not None:
                 ids.append(marker)
-            elif part:
+            else:
                 ids.extend(self.encode_text(part))
         return ids
+
+    def split_at_markers(self, text: str) -> list[str]:
+        """The text cut at every spelling of a marker, the longest first where several begin; no empty parts."""
+        return [part for part in self._marker_pattern.split(text) if part]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, markers spelled out, broken bytes as U+FFFD. For logs and tests; answers use `Detokenizer`."""

@@ -1,0 +1,161 @@
+"""A dialect's layout as the fence's grammar: what a fenced model writes is what the parser reads and the renderer writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from zllm_ref.canonical.json_value import JsonObject, JsonValue, dump_json
+from zllm_ref.canonical.request import CustomTool, Tool
+from zllm_ref.dialect.call_layout import JsonLayout, ProtocolDefinition, TagLayout
+from zllm_ref.dialect.markup import Framing
+from zllm_ref.dialect.tool_wire import wire_name, wire_parameters
+from zllm_ref.dialect.value_kind import ValueKind, value_kind
+from zllm_ref.fence import grammar
+from zllm_ref.fence.grammar import CallGrammar, Literal, Marker, Node, Parameter, ReasoningGrammar, ToolGrammar
+
+_NO_RULES = frozenset({"type", "description", "title", "default", "examples", "$defs", "definitions"})
+"""Keywords of a string's schema that say nothing about its text."""
+
+
+def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool]) -> ToolGrammar:
+    """The grammar of all tools; which of them may be called, and how often, is the fence's business."""
+    layout = definition.calls
+    lead = layout.lead if layout.lead_without_content else ""
+    opener, needs = layout.call_open[0], ""
+    head: Framing = ()
+    closing: Framing = ()
+    between: Framing = (layout.between_calls, layout.call_open[0])
+    match layout:
+        case JsonLayout():
+            calls = [_json_call(layout, index, tool) for index, tool in enumerate(tools)]
+        case TagLayout():
+            calls = [_tag_call(layout, index, tool) for index, tool in enumerate(tools)]
+            if layout.block_open:
+                before, opener, *rest = layout.block_open
+                head, between, closing = tuple(rest), (layout.between_calls,), layout.block_close
+                lead, needs = layout.lead + str(before), str(before)
+        case _:
+            assert_never(layout)
+    assert isinstance(opener, Marker)
+    reserved = {opener.name, *definition.end_markers}
+    return ToolGrammar(
+        revision=definition.name,
+        trigger=opener,
+        calls=tuple(CallGrammar(wire_name(tool), call) for tool, call in zip(tools, calls, strict=True)),
+        lead=lead,
+        trigger_needs=needs,
+        head=_nodes(head),
+        between=_nodes(between),
+        closing=_nodes(closing),
+        stop_markers=definition.end_markers,
+        forbidden_markers=tuple(name for name in definition.markers if name not in reserved),
+        reasoning=_reasoning(definition),
+    )
+
+
+def _reasoning(definition: ProtocolDefinition) -> ReasoningGrammar | None:
+    layout = definition.reasoning
+    if layout is None:
+        return None
+    opens_with = tuple(_leaf(piece) for piece in layout.open if piece)
+    return ReasoningGrammar(layout.close_marker, "" if layout.after_close_is_of_content else layout.after_close, opens_with)
+
+
+def _json_call(layout: JsonLayout, index: int, tool: Tool) -> Node:
+    name = dump_json(wire_name(tool))
+    parameters = wire_parameters(tool)
+    path = f"tools[{index}].parameters"
+    items = []
+    for key, schema, is_required, place in _parameters(parameters, path):
+        opener = Literal(f"{dump_json(key)}: ")
+        items.append(Parameter(key, grammar.Sequence((opener, _json_value(tool, schema, place))), is_required))
+    after_open = layout.call_open[1:]
+    return grammar.Sequence(
+        (
+            *(_leaf(piece) for piece in after_open),
+            Literal(f'{{"name": {name}, "arguments": {{'),
+            grammar.UnorderedParameters(tuple(items), Literal(", "), path),
+            Literal("}}"),
+            *(_leaf(piece) for piece in layout.call_close),
+        )
+    )
+
+
+def _json_value(tool: Tool, schema: JsonObject, path: str) -> Node:
+    if isinstance(tool, CustomTool):
+        return grammar.JsonString()
+    return grammar.JsonBySchema(schema, path)
+
+
+def _tag_call(layout: TagLayout, index: int, tool: Tool) -> Node:
+    parameters = wire_parameters(tool)
+    path = f"tools[{index}].parameters"
+    items = []
+    for key, schema, is_required, place in _parameters(parameters, path):
+        items.append(Parameter(key, _tag_parameter(layout, tool, key, schema, parameters, place), is_required))
+    opening = layout.call_open if layout.block_open else layout.call_open[1:]
+    return grammar.Sequence(
+        (
+            *(_leaf(piece) for piece in opening),
+            Literal(wire_name(tool) + layout.name_close),
+            grammar.UnorderedParameters(tuple(items), Literal(layout.between_parameters), path),
+            *(_leaf(piece) for piece in layout.call_close),
+        )
+    )
+
+
+def _tag_parameter(layout: TagLayout, tool: Tool, key: str, schema: JsonObject, root: JsonObject, path: str) -> Node:
+    closer = tuple(_leaf(piece) for piece in layout.value_close)
+    opening = (*(_leaf(piece) for piece in layout.parameter_open), Literal(key))
+    string: tuple[Node, ...] = (*(_leaf(piece) for piece in layout.string_key_close), _raw(tool, schema, closer, path))
+    other: tuple[Node, ...] = (*(_leaf(piece) for piece in layout.key_close), grammar.JsonBySchema(schema, path), *closer)
+    kind = ValueKind.STRING if isinstance(tool, CustomTool) else value_kind(schema, root)
+    match kind:
+        case ValueKind.STRING:
+            return grammar.Sequence((*opening, *string))
+        case ValueKind.OTHER:
+            return grammar.Sequence((*opening, *other))
+        case ValueKind.EITHER:
+            # Where the markup does not mark strings, text that reads as JSON would be taken for JSON: only JSON is fenced.
+            if not layout.marks_strings:
+                return grammar.Sequence((*opening, *other))
+            return grammar.Choice((grammar.Sequence((*opening, *string)), grammar.Sequence((*opening, *other))))
+
+
+def _raw(tool: Tool, schema: JsonObject, closer: tuple[Literal | Marker, ...], path: str) -> Node:
+    if isinstance(tool, CustomTool) and tool.grammar is not None:
+        syntax, definition = tool.grammar
+        return grammar.CustomText(syntax, definition, closer, path)
+    rules = tuple((key, value) for key, value in schema.pairs if key not in _NO_RULES)
+    return grammar.RawText(closer, JsonObject(rules) if rules else None, path=path)
+
+
+def _parameters(parameters: JsonObject, path: str) -> list[tuple[str, JsonObject, bool, str]]:
+    """Name, schema that stands alone, required, and place of every declared property, in the schema's order."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, JsonObject):
+        return []
+    required = parameters.get("required")
+    names = required if isinstance(required, tuple) else ()
+    return [
+        (name, _standing_alone(schema, parameters), name in names, f"{path}.properties.{name}")
+        for name, schema in properties.pairs
+    ]
+
+
+def _standing_alone(schema: JsonValue, root: JsonObject) -> JsonObject:
+    """The property's schema with the definitions of its root, so that `$ref` finds them inside it."""
+    if not isinstance(schema, JsonObject):
+        return JsonObject()
+    definitions = tuple((key, root.get(key)) for key in ("$defs", "definitions") if root.get(key) is not None)
+    given = schema.keys()
+    return JsonObject((*schema.pairs, *((key, value) for key, value in definitions if key not in given)))
+
+
+def _leaf(piece: str | Marker) -> Literal | Marker:
+    return Literal(piece) if isinstance(piece, str) else piece
+
+
+def _nodes(framing: Framing) -> Node:
+    return grammar.Sequence(tuple(_leaf(piece) for piece in framing if piece))

@@ -1,0 +1,71 @@
+"""Tags as data: literal text and markers in a row, and one alphabet in which a parser can search for both.
+
+A marker that has an id is written in the parser's buffer as one code point out of the surrogate range, which no decoded text
+can hold: so text that spells a marker and the marker itself differ in every comparison. A marker without an id (text mode) is
+written as its spelling: there the two cannot be told apart, and rendering has to refuse what would be read back differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from zllm_ref.fence.grammar import Marker
+
+Framing: TypeAlias = tuple[str | Marker, ...]
+"""A tag or separator: plain text (never a marker, whatever it spells) and markers, in order."""
+
+_FIRST_CODE = 0xD800
+
+
+class Alphabet:
+    """Spells the markers of one dialect for one vocabulary. `ids` None: everything by spelling (reading plain text)."""
+
+    def __init__(self, markers: Sequence[str], ids: Mapping[str, int] | None = None) -> None:
+        self._codes: dict[str, str] = {}
+        self._spellings: dict[int, str] = {}
+        for index, name in enumerate(dict.fromkeys(markers)):
+            has_id = ids is not None and name in ids
+            self._codes[name] = chr(_FIRST_CODE + index) if has_id else name
+            if has_id:
+                self._spellings[_FIRST_CODE + index] = name
+
+    def code(self, marker: Marker) -> str:
+        """How the marker stands in the buffer."""
+        return self._codes[marker.name]
+
+    def has_id(self, marker: Marker) -> bool:
+        return self._codes[marker.name] != marker.name
+
+    def of_framing(self, framing: Framing) -> str:
+        return "".join(piece if isinstance(piece, str) else self.code(piece) for piece in framing)
+
+    def of_marker_text(self, spelling: str) -> str:
+        """A marker that was generated: its code, or its spelling where the dialect does not use it."""
+        return self._codes.get(spelling, spelling)
+
+    def expand(self, text: str) -> str:
+        """Buffer → text: every code as the spelling that it stands for."""
+        return text.translate(self._spellings) if self._spellings else text
+
+
+def markers_of(*framings: Framing) -> tuple[str, ...]:
+    """The spellings of all markers in the framings, each once."""
+    return tuple(dict.fromkeys(piece.name for framing in framings for piece in framing if isinstance(piece, Marker)))
+
+
+def spelled(framing: Framing) -> str:
+    """The framing as a person reads it."""
+    return "".join(piece if isinstance(piece, str) else piece.name for piece in framing)
+
+
+def held_suffix(text: str, awaited: Sequence[str], start: int = 0) -> int:
+    """Length of the longest end of `text[start:]` that begins (but does not complete) one of the awaited strings."""
+    longest = 0
+    length_left = len(text) - start
+    for literal in awaited:
+        for length in range(min(len(literal) - 1, length_left), longest, -1):
+            if literal.startswith(text[len(text) - length :]):
+                longest = length
+                break
+    return longest

@@ -1,0 +1,151 @@
+"""This server's own answers come back as the ids that were generated.
+
+A client sends back what it was shown: text, reasoning, calls. Rendered anew, that can differ from what the model wrote (JSON
+spacing, number text, a token border), and the cached prefix would fork there. So each answer is remembered under a digest of
+its API-visible form, by value: re-spaced JSON arguments are the same arguments, a changed character is another message.
+
+    answer ──remember──▶ digest → ids        (`GeneratedStore` is a port: memory here, a database in the server)
+    history ──find──▶ ids, or None: render it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from zllm_ref.canonical.json_value import JsonValue, dump_json
+from zllm_ref.canonical.message import CustomToolCall, Message, Reasoning, Text, ToolCall
+from zllm_ref.canonical.request import ReasoningSettings
+from zllm_ref.dialect.call_layout import ProtocolDefinition
+from zllm_ref.dialect.render_job import GeneratedTurn
+from zllm_ref.tokenizer.vocabulary import Vocabulary
+
+FORMAT = 1
+
+
+class GeneratedStore(Protocol):
+    """Keeps one text per key. The server's is a table; whatever comes back is checked again."""
+
+    def put(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> str | None: ...
+
+
+class MemoryStore:
+    """The latest `capacity` answers, in this process."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._capacity = capacity
+        self._values: OrderedDict[str, str] = OrderedDict()
+
+    def put(self, key: str, value: str) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        while len(self._values) > self._capacity:
+            self._values.popitem(last=False)
+
+    def get(self, key: str) -> str | None:
+        return self._values.get(key)
+
+
+class Replay:
+    """Remembers answers and finds them again, for one dialect on one vocabulary. `identity` separates models."""
+
+    def __init__(self, store: GeneratedStore, definition: ProtocolDefinition, vocabulary: Vocabulary, identity: str = "") -> None:
+        self._store = store
+        self._definition = definition
+        self._vocabulary = vocabulary
+        self._identity = f"{identity}\0{definition.name}\0{vocabulary.digest}"
+
+    def remember(self, message: Message, ids: Sequence[int], reasoning: ReasoningSettings, *, starts_in_reasoning: bool) -> None:
+        """Keeps the ids of an answer (the id that ended it is left out) under what the client will be shown of it."""
+        kept = list(ids)
+        stops = {*self._vocabulary.stop_ids, *(self._vocabulary.marker_id(name) for name in self._definition.end_markers)}
+        while kept and kept[-1] in stops:
+            kept.pop()
+        if not kept:
+            return
+        value = {
+            "format": FORMAT,
+            "ids": kept,
+            "num_reasoning": self._num_reasoning(kept, starts_in_reasoning),
+            "enabled": reasoning.enabled,
+            "effort": reasoning.effort,
+        }
+        self._store.put(self._key(message, with_reasoning=True), json.dumps(value))
+        # A client may leave the reasoning out (Chat Completions has no field for it).
+        self._store.put(self._key(message, with_reasoning=False), json.dumps(value))
+
+    def find(self, message: Message) -> GeneratedTurn | None:
+        """The generated form of a message that came back, or None."""
+        text = self._store.get(self._key(message, with_reasoning=bool(message.reasoning)))
+        if text is None:
+            return None
+        return self._checked(text)
+
+    def _checked(self, text: str) -> GeneratedTurn | None:
+        """What was stored, if it still is what this vocabulary can have generated."""
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            return None
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            return None
+        ids, num_reasoning = value.get("ids"), value.get("num_reasoning")
+        enabled, effort = value.get("enabled"), value.get("effort")
+        if not isinstance(ids, list) or not all(type(item) is int and 0 <= item < self._vocabulary.size for item in ids):
+            return None
+        if type(num_reasoning) is not int or not 0 <= num_reasoning <= len(ids):
+            return None
+        if not isinstance(enabled, bool | None) or not isinstance(effort, str | None):
+            return None
+        return GeneratedTurn(tuple(ids), num_reasoning, enabled, effort)
+
+    def _num_reasoning(self, ids: Sequence[int], starts_in_reasoning: bool) -> int:
+        """How many ids at the front are reasoning and its framing."""
+        layout = self._definition.reasoning
+        if layout is None:
+            return 0
+        closer = self._vocabulary.marker_id(layout.close_marker.name)
+        opener = self._vocabulary.marker_id(layout.open_marker.name)
+        if closer is None or closer not in ids:
+            return 0
+        place = list(ids).index(closer)
+        if not starts_in_reasoning and opener not in list(ids)[:place]:
+            return 0
+        end = place + 1
+        framing = "" if layout.after_close_is_of_content else layout.after_close
+        while framing and end < len(ids):
+            text = self._vocabulary.token_bytes(ids[end]).decode("utf-8", "replace")
+            if not framing.startswith(text):
+                break
+            framing = framing[len(text) :]
+            end += 1
+        return end
+
+    def _key(self, message: Message, *, with_reasoning: bool) -> str:
+        return message_digest(message, self._identity, with_reasoning=with_reasoning)
+
+
+def message_digest(message: Message, identity: str = "", *, with_reasoning: bool = True) -> str:
+    """A digest of what a client sees of an assistant message: texts joined, calls by name, value of arguments and order.
+
+    Ids of calls are left out (they are the server's own invention), and so are signatures and how text was cut into parts.
+    """
+    parts: list[JsonValue] = ["" if not with_reasoning else message.reasoning, message.text]
+    for part in message.parts:
+        match part:
+            case ToolCall():
+                parts.append(("call", part.namespace, part.name, part.arguments))
+            case CustomToolCall():
+                parts.append(("custom", part.namespace, part.name, part.input))
+            case Text() | Reasoning():
+                continue
+            case _:
+                parts.append(("other", type(part).__name__))
+    state = hashlib.sha256(identity.encode("utf-8", "surrogatepass"))
+    state.update(dump_json(tuple(parts), separators=(",", ":")).encode("utf-8", "surrogatepass"))
+    return state.hexdigest()

@@ -1,0 +1,426 @@
+"""Reads an answer as it is generated: pieces of text and markers in, events out.
+
+    opening ─▶ reasoning ─▶ after reasoning ─▶ text ◀──▶ calls ─▶ after calls
+       └──────────────────────────────────────▶
+
+How the answer was cut into pieces never matters: the events, deltas joined, are the same. Nothing of a tag leaks: text is held
+back exactly while it could still become one. What breaks the rules before the call's name is out becomes text again, byte for
+byte; after that the call stays open for ever, with a diagnostic, and the rest of it is swallowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, StrEnum
+
+from zllm_ref.canonical.request import Tool
+from zllm_ref.dialect.call_context import CallContext
+from zllm_ref.dialect.call_error import CallError
+from zllm_ref.dialect.call_layout import JsonLayout, ProtocolDefinition, TagLayout
+from zllm_ref.dialect.cursor import WAIT, Cursor, Found, Tag, Wait
+from zllm_ref.dialect.event import Diagnostic, DiagnosticKind, ParserEvent, ReasoningDelta, TextDelta
+from zllm_ref.dialect.json_call import JsonCall
+from zllm_ref.dialect.known_tool import known_tools
+from zllm_ref.dialect.markup import Alphabet, Framing
+from zllm_ref.dialect.repair import tolerant_pattern
+from zllm_ref.dialect.tag_call import TagCall
+from zllm_ref.tokenizer.detokenizer import Piece, TextPiece
+from zllm_ref.tokenizer.vocabulary import Vocabulary
+
+
+class ParseMode(StrEnum):
+    STRICT = "strict"
+    """Only what the dialect allows is a call; everything else stays text."""
+    REPAIR = "repair"
+    """Reads what models are known to write instead (the table in `repair`), and reports it."""
+
+
+class _Phase(Enum):
+    OPENING = "opening"
+    REASONING = "reasoning"
+    AFTER_REASONING = "after reasoning"
+    TEXT = "text"
+    REGION = "region"
+    CALL = "call"
+    SKIPPING = "skipping"
+    AFTER_CALLS = "after calls"
+
+
+class ToolParser:
+    """One answer. Mutable; make one per answer.
+
+    `vocabulary` None: every marker is known by its spelling only (plain text in). `accepts_unknown`: also calls of tools that
+    are not in `tools` (a history may hold them). `ends_reasoning_at_call`: the marker that opens a call ends reasoning that was
+    left open; off by default, and only ever by the marker's id.
+    """
+
+    def __init__(
+        self,
+        definition: ProtocolDefinition,
+        vocabulary: Vocabulary | None,
+        tools: Sequence[Tool],
+        *,
+        starts_in_reasoning: bool = False,
+        mode: ParseMode = ParseMode.STRICT,
+        accepts_unknown: bool = False,
+        ends_reasoning_at_call: bool = False,
+    ) -> None:
+        self._definition = definition
+        self._layout = definition.calls
+        self._repairs = mode is ParseMode.REPAIR
+        self._alphabet = Alphabet(definition.markers, None if vocabulary is None else vocabulary.markers)
+        self._cursor = Cursor()
+        self._events: list[ParserEvent] = []
+        self._context = CallContext(
+            self._cursor, self._alphabet, known_tools(tools), accepts_unknown, self._tag, self._events, self._repairs
+        )
+        self._reads_calls = bool(tools) or accepts_unknown
+        self._prepare_tags(ends_reasoning_at_call)
+        self._phase = self._first_phase(starts_in_reasoning)
+        self._framing_left = ""
+        self._call: TagCall | JsonCall | None = None
+        self._block_is_open = False
+        self._has_noted_markup = False
+        self._opener_text = ""
+
+    def push(self, pieces: Iterable[Piece]) -> list[ParserEvent]:
+        """Reads pieces; the events that are certain now."""
+        parts = [piece.text if isinstance(piece, TextPiece) else self._alphabet.of_marker_text(piece.text) for piece in pieces]
+        self._cursor.append("".join(parts))
+        return self._run()
+
+    def push_text(self, text: str) -> list[ParserEvent]:
+        """As `push`, for a piece of text."""
+        return self.push((TextPiece(text),))
+
+    def finish(self) -> list[ParserEvent]:
+        """The answer is over: what was held back comes out, and what stayed open is named."""
+        self._cursor.end()
+        events = self._run()
+        if self._phase is _Phase.CALL and self._call is not None:
+            if self._call.is_started:
+                self._break_call("call: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL)
+            else:
+                self._back_to_text(CallError("call: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL))
+        elif self._phase is _Phase.REGION:
+            if self._context.num_calls == 0:
+                self._back_to_text(CallError("block of calls: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL))
+        elif self._phase is _Phase.REASONING:
+            self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: the answer ended before it was closed"))
+        return events + self._drain()
+
+    @property
+    def num_calls(self) -> int:
+        """Calls begun so far."""
+        return self._context.num_calls
+
+    # -- tags -----------------------------------------------------------------------------------------------------------
+
+    def _tag(self, framing: Framing) -> Tag:
+        stripped = tuple(piece.strip("\n") if isinstance(piece, str) else piece for piece in framing)
+        literal = self._alphabet.of_framing(stripped)
+        return Tag(literal, tolerant_pattern(stripped, self._alphabet) if self._repairs else None)
+
+    def _prepare_tags(self, ends_reasoning_at_call: bool) -> None:
+        layout = self._layout
+        self._call_open = self._context.first_tag(layout.call_open)
+        openers = [self._call_open]
+        self._block_open = self._block_close = None
+        if isinstance(layout, TagLayout) and layout.block_open:
+            self._block_open = self._context.first_tag(layout.block_open)
+            self._block_close = self._context.tags_on_lines(layout.block_close)[-1]
+            openers = [self._block_open, *([self._call_open] if self._repairs else [])]
+        self._second_open: Tag | None = None
+        if self._repairs and isinstance(layout, TagLayout) and not layout.block_open:
+            lines = self._context.tags_on_lines(layout.call_open)
+            if len(lines) > 1:  # `<function=` without its `<tool_call>`
+                self._second_open = lines[1]
+                openers.append(lines[1])
+        self._openers = openers
+        self._closers = self._stray_closers()
+        self._suspicious = self._suspicious_literals()
+        self._ends_reasoning = self._openers[:1] if ends_reasoning_at_call and self._openers[0].literal >= "\ud800" else []
+
+    def _stray_closers(self) -> list[Tag]:
+        """Closing tags of calls: they close nothing while text is read. Repair mode leaves them out."""
+        layout = self._layout
+        framings: list[Framing] = [layout.call_close]
+        if isinstance(layout, TagLayout):
+            framings += [layout.value_close, layout.block_close]
+        tags = [tag for framing in framings if framing for tag in self._context.tags_on_lines(framing)]
+        if self._definition.reasoning is not None:
+            tags.append(self._tag((self._definition.reasoning.close_marker,)))
+        return tags
+
+    def _suspicious_literals(self) -> tuple[str, ...]:
+        """Strings that make text look like markup: worth a remark, never a change."""
+        layout = self._layout
+        if self._block_open is not None:
+            return tuple(
+                dict.fromkeys((self._block_open.literal[1:2] if self._block_open.literal[1] >= "\ud800" else "｜DSML｜",))
+            )
+        literals = [tag.literal for tag in self._closers[: len(self._context.tags_on_lines(layout.call_close))]]
+        return tuple(literals)
+
+    def _first_phase(self, starts_in_reasoning: bool) -> _Phase:
+        if self._definition.reasoning is None:
+            return _Phase.TEXT
+        return _Phase.REASONING if starts_in_reasoning else _Phase.OPENING
+
+    # -- the machine ------------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> list[ParserEvent]:
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def _run(self) -> list[ParserEvent]:
+        while self._step():
+            pass
+        return self._drain()
+
+    def _step(self) -> bool:
+        match self._phase:
+            case _Phase.OPENING:
+                return self._read_opening()
+            case _Phase.REASONING:
+                return self._read_reasoning()
+            case _Phase.AFTER_REASONING:
+                return self._read_after_reasoning()
+            case _Phase.TEXT:
+                return self._read_text()
+            case _Phase.REGION:
+                return self._read_region()
+            case _Phase.CALL:
+                return self._read_call()
+            case _Phase.SKIPPING:
+                return self._skip_call()
+            case _Phase.AFTER_CALLS:
+                return self._read_after_calls()
+
+    def _read_opening(self) -> bool:
+        """Reasoning that the model opens itself, at the very start of the answer."""
+        reasoning = self._definition.reasoning
+        assert reasoning is not None
+        opener = self._alphabet.code(reasoning.open_marker)
+        tags = [Tag(opener)]
+        if reasoning.before_open:
+            tags.append(Tag(reasoning.before_open + opener))
+        found = self._cursor.match(tags)
+        if found is WAIT or (found is None and self._cursor.is_empty):
+            return False
+        if found is None:
+            self._phase = _Phase.TEXT
+        else:
+            self._framing_left = reasoning.after_open
+            self._phase = _Phase.REASONING
+        return True
+
+    def _read_reasoning(self) -> bool:
+        reasoning = self._definition.reasoning
+        assert reasoning is not None
+        if not self._read_framing():
+            return False
+        closer = self._tag((reasoning.close_marker,))
+        tags = [closer, *self._ends_reasoning]
+        if reasoning.before_close:
+            tags.insert(0, Tag(reasoning.before_close + closer.literal))
+        if self._ends_reasoning:
+            tags.append(Tag(self._layout.lead + self._openers[0].literal))
+        text, found = self._cursor.until(tags, reasoning.before_close)
+        if found is not None and found.tag is closer:
+            text = text.removesuffix(reasoning.before_close)
+        self._say_reasoning(text)
+        if found is None:
+            return False
+        if closer.literal in found.spelling or found.tag is closer:
+            self._context.note(found)
+            self._framing_left = reasoning.after_close
+            self._phase = _Phase.AFTER_REASONING
+        else:
+            self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: a call began before it was closed"))
+            self._enter_calls(Found(self._openers[0], self._openers[0].literal), "")
+        return True
+
+    def _read_framing(self) -> bool:
+        """Leaves out what is left of a framing text, as far as it is there."""
+        while self._framing_left:
+            if self._cursor.is_empty:
+                return False
+            if self._cursor.text[self._cursor.position] != self._framing_left[0]:
+                self._framing_left = ""
+                break
+            self._cursor.take(1)
+            self._framing_left = self._framing_left[1:]
+        return True
+
+    def _read_after_reasoning(self) -> bool:
+        if not self._read_framing():
+            return False
+        self._phase = _Phase.TEXT
+        return True
+
+    def _read_text(self) -> bool:
+        if not self._reads_calls:
+            self._say_text(self._cursor.take_to(len(self._cursor.text)))
+            return False
+        lead = self._layout.lead
+        awaited = [*self._openers, *(self._closers if self._repairs else ())]
+        with_lead = [Tag(lead + tag.literal, None) for tag in self._openers] if lead else []
+        suspects = [Tag(literal) for literal in self._suspicious] if not self._repairs else []
+        text, found = self._cursor.until([*with_lead, *awaited, *suspects], lead)
+        if found is None:
+            self._say_text(text)
+            return False
+        if found.tag in suspects:
+            self._say_text(text + found.spelling)
+            self._note_markup(found.spelling)
+            return True
+        if found.tag in awaited[len(self._openers) :]:
+            self._say_text(text)
+            self._drop_closer(found)
+            return True
+        if found.tag in with_lead:
+            found = Found(self._openers[with_lead.index(found.tag)], found.spelling.removeprefix(lead))
+        elif lead and text.endswith(lead):
+            text = text.removesuffix(lead)
+        else:
+            lead = ""
+        self._say_text(text)
+        self._enter_calls(found, lead)
+        return True
+
+    def _enter_calls(self, found: Found, before: str) -> None:
+        """An opener was read: of the block, or of the first call. From here on the raw text is kept until a call has a name."""
+        self._opener_text = before + found.spelling
+        self._context.note(found)
+        self._cursor.record()
+        if found.tag is self._block_open:
+            self._block_is_open = True
+            self._phase = _Phase.REGION
+        else:
+            if self._block_open is not None or found.tag is self._second_open:
+                missing = self._block_open if self._block_open is not None else self._call_open
+                spelled = self._alphabet.expand(missing.literal)
+                self._events.append(Diagnostic(DiagnosticKind.REPAIRED, f"calls: got no {spelled!r} before them, read as there"))
+                self._block_is_open = False
+            self._begin_call(2 if found.tag is self._second_open else 1)
+
+    def _begin_call(self, opened: int) -> None:
+        layout = self._layout
+        self._call = JsonCall(layout, self._context) if isinstance(layout, JsonLayout) else TagCall(layout, self._context, opened)
+        self._phase = _Phase.CALL
+
+    def _read_region(self) -> bool:
+        """Inside a block: the next call, or the block's end."""
+        assert self._block_close is not None
+        self._cursor.skip_whitespace()
+        found = self._cursor.match([self._call_open, self._block_close])
+        if found is WAIT or (found is None and self._cursor.is_empty):
+            return False
+        if found is None or (found.tag is self._block_close and self._context.num_calls == 0 and not self._repairs):
+            seen = self._alphabet.expand(self._cursor.rest[:40]) if found is None else "its end"
+            self._back_to_text(CallError(f"block of calls: got {seen!r}, allowed a call"))
+            return True
+        self._context.note(found)
+        if found.tag is self._block_close:
+            self._cursor.recorded()
+            self._block_is_open = False
+            self._phase = _Phase.AFTER_CALLS
+        else:
+            self._begin_call(1)
+        return True
+
+    def _read_call(self) -> bool:
+        call = self._call
+        assert call is not None
+        started = call.is_started
+        try:
+            progressed = call.step()
+        except CallError as error:
+            if call.is_started:
+                self._break_call(str(error), error.kind)
+                self._phase = _Phase.SKIPPING
+            else:
+                self._back_to_text(error)
+            return True
+        if call.is_started and not started:
+            self._cursor.recorded()
+        if call.is_done:
+            self._call = None
+            self._opener_text = ""
+            self._cursor.record()
+            self._phase = _Phase.REGION if self._block_is_open else _Phase.AFTER_CALLS
+        return progressed
+
+    def _skip_call(self) -> bool:
+        """A broken call: everything up to its closing tag (or the block's) is left out."""
+        assert self._call is not None
+        closers = [self._call.last_closing_tag, *([self._block_close] if self._block_close else [])]
+        _, found = self._cursor.until(closers)
+        if found is None:
+            return False
+        self._opener_text = ""
+        self._cursor.record()
+        ends_block = found.tag is self._block_close
+        if ends_block:
+            self._block_is_open = False
+        self._call = None
+        self._phase = _Phase.REGION if self._block_is_open else _Phase.AFTER_CALLS
+        return True
+
+    def _read_after_calls(self) -> bool:
+        """White space after a call is framing, if another call or nothing follows; before text it is text."""
+        cursor = self._cursor
+        length = len(cursor.rest) - len(cursor.rest.lstrip(" \t\r\n"))
+        if length == len(cursor.rest):
+            if cursor.is_final:
+                cursor.take(length)
+            return False
+        space = cursor.rest[:length]
+        found = cursor.match([*self._openers, *(self._closers if self._repairs else ())], length)
+        if isinstance(found, Wait):
+            return False
+        cursor.recorded()
+        if found is None:
+            self._phase = _Phase.TEXT
+        elif found.tag in self._openers:
+            self._enter_calls(found, space)
+        else:
+            self._drop_closer(found)
+        return True
+
+    # -- what is said -----------------------------------------------------------------------------------------------------
+
+    def _say_text(self, text: str) -> None:
+        if text:
+            self._events.append(TextDelta(self._alphabet.expand(text)))
+
+    def _say_reasoning(self, text: str) -> None:
+        if text:
+            self._events.append(ReasoningDelta(self._alphabet.expand(text)))
+
+    def _note_markup(self, literal: str) -> None:
+        if not self._has_noted_markup:
+            self._has_noted_markup = True
+            spelled = self._alphabet.expand(literal)
+            message = f"text: got {spelled!r} outside any call, left as it is"
+            self._events.append(Diagnostic(DiagnosticKind.MARKUP_IN_TEXT, message, spelled))
+
+    def _drop_closer(self, found: Found) -> None:
+        spelling = self._alphabet.expand(found.spelling)
+        message = f"text: got {spelling!r}, which closes nothing, left out"
+        self._events.append(Diagnostic(DiagnosticKind.REPAIRED, message, spelling))
+
+    def _break_call(self, message: str, kind: DiagnosticKind) -> None:
+        raw = self._alphabet.expand(self._cursor.rest[:200])
+        self._events.append(Diagnostic(kind, message, raw, self._context.num_calls - 1))
+
+    def _back_to_text(self, error: CallError) -> None:
+        """No call after all: what was read since its opener is text, byte for byte."""
+        raw = self._alphabet.expand(self._opener_text + self._cursor.recorded())
+        self._say_text(raw)
+        self._events.append(Diagnostic(error.kind, str(error), raw))
+        self._call = None
+        self._block_is_open = False
+        self._phase = _Phase.TEXT
