@@ -31,8 +31,11 @@ class RunningServer:
         host, port = address[0]
         self.url = f"http://{host}:{port}"
 
-    def stop(self) -> None:
+    def begin_to_stop(self) -> None:
         self._server.should_exit = True
+
+    def stop(self) -> None:
+        self.begin_to_stop()
         self._thread.join(10)
         assert not self._thread.is_alive()
 

@@ -121,5 +121,12 @@ class FakeEngine:
         return events
 
 
+class EchoEngine(FakeEngine):
+    """Answers every request with the text of its last message."""
+
+    def _choice(self, request: Request, choice: int) -> list[Event]:
+        return [TextDelta(piece, choice) for piece in _pieces(request.messages[-1].text)]
+
+
 def _pieces(text: str, size: int = 3) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import RunningServer, Serve
-from tests.server.fake_engine import FakeEngine, Say
+from tests.server.fake_engine import EchoEngine, FakeEngine, Say
 from tests.server.test_errors import GENERATING, PATHS, client
 from zllm_ref.canonical.event import TextDelta
 from zllm_ref.protocols.openai_chat.stream import Stream
@@ -133,9 +134,9 @@ async def test_too_many_at_once_are_told_when_to_come_back() -> None:
         chat = await http.post("/v1/chat/completions", json=PATHS["/v1/chat/completions"])
         messages = await http.post("/v1/messages", json=PATHS["/v1/messages"])
 
-    assert (chat.status_code, messages.status_code) == (429, 429)
+    assert (chat.status_code, messages.status_code) == (429, 529)
     assert chat.headers["retry-after"] == "1"
-    assert messages.json()["error"]["type"] == "rate_limit_error"
+    assert messages.json()["error"]["type"] == "overloaded_error"
 
 
 async def test_unknown_fields_of_agents_are_named_in_a_header() -> None:
@@ -161,3 +162,93 @@ async def test_keys_are_required_where_there_are_keys_and_separate_the_caches() 
     assert wrong.json()["error"]["type"] == "authentication_error"
     assert (first.status_code, second.status_code) == (200, 200)
     assert len({request.cache.namespace for request in engine.requests}) == 2
+
+
+def streamed_in_thread(server: RunningServer, path: str) -> tuple[threading.Thread, list[str]]:
+    found: list[str] = []
+
+    def ask() -> None:
+        with httpx.stream("POST", server.url + path, json={**PATHS[path], "stream": True}, timeout=20) as response:
+            found.extend(response.iter_text())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert eventually(lambda: bool(found))
+    return thread, found
+
+
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("/v1/chat/completions", "data: [DONE]"),
+        ("/v1/responses", "response.completed"),
+        ("/v1/messages", "message_stop"),
+    ],
+)
+def test_a_server_that_ends_lets_streams_finish_and_nothing_new_begin(serve: Serve, path: str, end: str) -> None:
+    server = serve(FakeEngine(script=(Say("text", "abc" * 300),), pause_seconds=0.005), shutdown_grace_seconds=8)
+    thread, found = streamed_in_thread(server, path)
+
+    server.engine.script = (Say("text", "x"),)
+    server.begin_to_stop()
+    assert eventually(lambda: httpx.post(server.url + path, json=PATHS[path], timeout=9).status_code in (503, 529))
+    server.stop()
+    thread.join(5)
+
+    assert end in "".join(found).strip().split("\n\n")[-1]
+
+
+@pytest.mark.parametrize("path", GENERATING)
+def test_a_stream_that_outlasts_the_grace_is_ended_in_its_own_form(serve: Serve, path: str) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01), shutdown_grace_seconds=0.1)
+    thread, found = streamed_in_thread(server, path)
+
+    server.stop()
+    thread.join(5)
+
+    last = json.loads("".join(found).strip().split("\n\n")[-1].split("data: ")[1])
+    assert "shutting down" in json.dumps(last)
+    assert server.engine.generations[0].cancelled.is_set()
+
+
+def test_two_hundred_streams_are_neither_lost_nor_mixed_up(serve: Serve) -> None:
+    """Each of 200 clients, at once, hears its own prompt's answer and the whole of it."""
+    server = serve(EchoEngine(pause_seconds=0.002))
+    texts: dict[int, str] = {}
+
+    async def ask(http: httpx.AsyncClient, number: int) -> None:
+        body = {"model": "fake", "stream": True, "messages": [{"role": "user", "content": f"<{number}>" * 20}]}
+        async with http.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response:
+            frames = [line[6:] async for line in response.aiter_lines() if line.startswith("data: ")]
+        assert frames[-1] == "[DONE]"
+        deltas = [json.loads(frame)["choices"][0]["delta"] for frame in frames[:-1]]
+        texts[number] = "".join(delta.get("content", "") for delta in deltas)
+
+    async def ask_all() -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(limits=limits, timeout=50) as http:
+            await asyncio.gather(*(ask(http, number) for number in range(200)))
+
+    asyncio.run(ask_all())
+
+    assert texts == {number: f"<{number}>" * 20 for number in range(200)}
+    assert "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text
+
+
+def test_a_client_that_does_not_read_stops_nobody(serve: Serve) -> None:
+    server = serve(FakeEngine(script=(Say("text", "abc" * 60_000),), events_per_step=500))
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps({**PATHS["/v1/chat/completions"], "stream": True}).encode()
+    with socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect((host, int(port)))
+        lazy.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        assert eventually(lambda: bool(server.engine.generations))
+        server.engine.script = (Say("text", "quick"),)
+        start = time.monotonic()
+        for _ in range(20):
+            answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=5)
+            assert answer.json()["choices"][0]["message"]["content"] == "quick"
+
+        assert time.monotonic() - start < 10
+    assert eventually(lambda: "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text)

@@ -3,7 +3,7 @@
 ApiError
     caller's fault   INVALID_JSON INVALID_VALUE MISSING_FIELD UNSUPPORTED UNKNOWN_MODEL CONTEXT_OVERFLOW BODY_TOO_LARGE
                      UNAUTHENTICATED FORBIDDEN NOT_FOUND METHOD_NOT_ALLOWED CONFLICT
-    not now          RATE_LIMITED OVERLOADED
+    not now          RATE_LIMITED BUSY OVERLOADED
     ours             INTERNAL
 """
 
@@ -27,6 +27,8 @@ class ErrorKind(StrEnum):
     UPGRADE_REQUIRED = "upgrade_required"
     CONFLICT = "conflict"
     RATE_LIMITED = "rate_limited"
+    BUSY = "busy"
+    """As many answers at once as this server makes: what OpenAI calls a rate limit and Anthropic an overload."""
     OVERLOADED = "overloaded"
     INTERNAL = "internal"
 

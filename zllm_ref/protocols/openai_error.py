@@ -31,6 +31,7 @@ _TABLE: dict[ErrorKind, Row] = {
     ErrorKind.UPGRADE_REQUIRED: Row(426, _CALLER, "upgrade_required"),
     ErrorKind.CONFLICT: Row(409, _CALLER, "conflict"),
     ErrorKind.RATE_LIMITED: Row(429, "rate_limit_error", "rate_limit_exceeded"),
+    ErrorKind.BUSY: Row(429, "rate_limit_error", "rate_limit_exceeded"),
     ErrorKind.OVERLOADED: Row(503, "server_error", "server_is_overloaded"),
     ErrorKind.INTERNAL: Row(500, "server_error", "server_error"),
 }

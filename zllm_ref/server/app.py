@@ -49,7 +49,7 @@ _ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
 )
 
 
-def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
+def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     """The ASGI application that serves this engine."""
     store = ResponseStore(
         settings.state_directory,
@@ -64,7 +64,6 @@ def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        state.is_closing = True
         for run_ in list(state.background.values()):
             run_.cancel()
             await run_.ended()
@@ -83,6 +82,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> ASGIApp:
     handlers = {HTTPException: _http_error, ApiError: _api_error}
     app = Starlette(routes=[*_by_path(routes), socket_route], lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
     app.router.redirect_slashes = False
+    app.state.server = state
     return app
 
 
@@ -192,8 +192,11 @@ def _is_anthropic(scope: Scope) -> bool:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str, int], None]) -> None:
+    """uvicorn, with two words more: when it is ready, and how it ends."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, on_ready: Callable[[str, int], None]) -> None:
         super().__init__(config)
+        self._state = state
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -202,18 +205,22 @@ class _Server(uvicorn.Server):
             host, port = sockets[0].getsockname()[:2]
             self._on_ready(host, port)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._state.end_gracefully()
+        await super().shutdown(sockets)
 
-def make_server(app: ASGIApp, settings: ServerSettings, on_ready: Callable[[str, int], None]) -> uvicorn.Server:
+
+def make_server(app: Starlette, settings: ServerSettings, on_ready: Callable[[str, int], None]) -> uvicorn.Server:
     """A uvicorn server for this application; `serve(sockets=[...])` starts it on sockets that are bound already."""
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_seconds)),
+        timeout_graceful_shutdown=1,
         ws_max_size=settings.max_body_bytes,
     )
-    return _Server(config, on_ready)
+    return _Server(config, app.state.server, on_ready)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -229,7 +236,9 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run(app: ASGIApp, host: str, port: int, on_ready: Callable[[str, int], None], settings: ServerSettings | None = None) -> None:
+def run(
+    app: Starlette, host: str, port: int, on_ready: Callable[[str, int], None], settings: ServerSettings | None = None
+) -> None:
     """Listens until the process is told to end. `on_ready(host, port)` is called once connections are accepted."""
     server = make_server(app, settings or ServerSettings(host=host, port=port), on_ready)
     server.run(sockets=[bind(host, port)])

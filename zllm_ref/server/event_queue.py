@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 
 from zllm_ref.canonical.event import Event
+
+
+MAX_BATCH = 256  # the backlog of a slow reader is worked off in pieces, so that the other streams get their turns
 
 
 class EventQueue:
@@ -15,7 +19,7 @@ class EventQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop, heartbeat_seconds: float) -> None:
         self._loop = loop
         self._heartbeat_seconds = heartbeat_seconds
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self.is_abandoned = False
 
@@ -27,25 +31,25 @@ class EventQueue:
     def abandon(self) -> None:
         """The client has gone: wakes the exchange, which then sees `is_abandoned`."""
         self.is_abandoned = True
-        self._wake()
+        self.wake()
 
     async def next(self) -> list[Event]:
-        """All events that have gathered; an empty list when none came for a heartbeat, or the client has gone."""
+        """The events that have gathered; an empty list when none came for a heartbeat, or the client has gone."""
         if not self._events and not self.is_abandoned:
             self._waiter = self._loop.create_future()
-            timer = self._loop.call_later(self._heartbeat_seconds, self._wake)
+            timer = self._loop.call_later(self._heartbeat_seconds, self.wake)
             try:
                 await self._waiter
             finally:
                 timer.cancel()
                 self._waiter = None
-        events, self._events = self._events, []
-        return events
+        return [self._events.popleft() for _ in range(min(len(self._events), MAX_BATCH))]
 
     def _append(self, events: Sequence[Event]) -> None:
         self._events.extend(events)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Lets `next` return with what there is."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -20,9 +20,12 @@ from zllm_ref.server.response_store import ResponseStore
 
 if TYPE_CHECKING:
     from zllm_ref.server.background import BackgroundRun
+    from zllm_ref.server.turn import Turn
 
 _WORKERS = 8
 _RETRY_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+_LAST_WORDS_SECONDS = 1.0
 T = TypeVar("T")
 
 
@@ -37,7 +40,7 @@ class ServerState:
     metrics: Metrics = field(default_factory=Metrics)
     workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="zllm-server"))
     background: dict[str, BackgroundRun] = field(default_factory=dict)
-    num_running: int = 0
+    turns: set[Turn] = field(default_factory=set)
     is_closing: bool = False
 
     def context(self, request_id: str, namespace: str, originator: str = "") -> RequestContext:
@@ -64,18 +67,34 @@ class ServerState:
         """Runs what blocks outside the loop, so that no other stream waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self.workers, work)
 
-    def admit(self) -> None:
+    @property
+    def num_running(self) -> int:
+        return len(self.turns)
+
+    def admit(self, turn: Turn) -> None:
         """One more answer at once, or ApiError: too many of them, or the server is going down."""
         if self.is_closing:
             raise ApiError(ErrorKind.OVERLOADED, "The server is shutting down.", retry_after_seconds=_RETRY_SECONDS)
         limit = self.settings.max_concurrent_requests
         if self.num_running >= limit:
             message = f"Too many requests at once: got {limit + 1}, allowed {limit}."
-            raise ApiError(ErrorKind.RATE_LIMITED, message, retry_after_seconds=_RETRY_SECONDS)
-        self.num_running += 1
+            raise ApiError(ErrorKind.BUSY, message, retry_after_seconds=_RETRY_SECONDS)
+        self.turns.add(turn)
 
-    def release(self) -> None:
-        self.num_running -= 1
+    def release(self, turn: Turn) -> None:
+        self.turns.discard(turn)
+
+    async def end_gracefully(self) -> None:
+        """Lets running answers finish for the grace time, then ends each in its protocol's own form. Nothing new is let in."""
+        self.is_closing = True
+        deadline = time.monotonic() + self.settings.shutdown_grace_seconds
+        while self.turns and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+        for turn in list(self.turns):
+            turn.stop(ApiError(ErrorKind.OVERLOADED, "The server is shutting down.", retry_after_seconds=_RETRY_SECONDS))
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while self.turns and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def new_request_id() -> str:

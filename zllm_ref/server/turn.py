@@ -42,9 +42,10 @@ class Turn:
         self.started: Started | None = None
         self.is_committed = False
         self._num_deltas = 0
+        self._stopped: ApiError | None = None
 
     async def __aenter__(self) -> Turn:
-        self._state.admit()
+        self._state.admit(self)
         try:
             self._generation = await self._submit()
         except BaseException as error:
@@ -80,7 +81,13 @@ class Turn:
         """The frames of all events that have gathered. Raises the ApiError of a failure that nothing was sent before."""
         while True:
             events = await self._queue.next()
-            if self._queue.is_abandoned or not events:
+            if self._queue.is_abandoned:
+                return []
+            if self._stopped is not None:
+                if not self.is_committed:
+                    raise self._stopped
+                return self._answer.fail(self._stopped)
+            if not events:
                 return []
             if isinstance(events[0], Failed) and not self.is_committed:
                 raise events[0].error
@@ -89,6 +96,11 @@ class Turn:
             frames = self._answer.on(events)
             if frames or self._answer.is_ended:
                 return frames
+
+    def stop(self, error: ApiError) -> None:
+        """Ends the answer with this error at its next step."""
+        self._stopped = error
+        self._queue.wake()
 
     def fail(self, error: ApiError) -> list[Frame]:
         """Ends the answer from outside, in the protocol's own form."""
@@ -125,7 +137,7 @@ class Turn:
             raise
 
     def _close(self, end: str) -> None:
-        self._state.release()
+        self._state.release(self)
         self._state.metrics.answers[(self._wire.grammar, end)] += 1
 
 

@@ -23,6 +23,7 @@ _TABLE: dict[ErrorKind, tuple[int, str]] = {
     ErrorKind.UPGRADE_REQUIRED: (426, "invalid_request_error"),
     ErrorKind.CONFLICT: (409, "invalid_request_error"),
     ErrorKind.RATE_LIMITED: (429, "rate_limit_error"),
+    ErrorKind.BUSY: (529, "overloaded_error"),
     ErrorKind.OVERLOADED: (529, "overloaded_error"),
     ErrorKind.INTERNAL: (500, "api_error"),
 }
