@@ -169,7 +169,8 @@ class ReasoningGrammar:
 
     `close` ends it; `after_close` is the text that the dialect puts between that and the content ("\\n\\n" in ChatML Qwen3,
     "" in GLM 4.7), in `required` mode it stands before `lead`. `opens_with`: what the model itself writes to open its
-    reasoning where the prompt has not (GLM 4.5: Literal("\\n"), Marker("<think>")); empty: only the prompt opens it.
+    reasoning where the prompt has not (GLM 4.5: Literal("\\n"), Marker("<think>")); text behind the
+    marker counts as reasoning; empty: only the prompt opens it.
     """
 
     close: Marker

@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from zllm_ref.fence.compile import CompiledRegion
 from zllm_ref.fence.free_text import FreeText
+from zllm_ref.fence.grammar import Marker
 from zllm_ref.fence.mask import TokenMask, count_allowed, mask_of
 from zllm_ref.fence.region import RegionStep
 from zllm_ref.tokenizer import Vocabulary
@@ -39,6 +40,7 @@ class Opening:
     """How the model itself opens its reasoning: exactly `text`, then the id `marker_id`."""
 
     text: bytes
+    marker: Marker
     marker_id: int
 
 

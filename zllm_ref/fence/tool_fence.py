@@ -240,7 +240,7 @@ class _Planner:
         opening = _opening(self.request, reasoning, self.compiler)
         if opening is None:
             return self._compiled(root), None
-        first = self._compiled(Choice((Sequence(reasoning.opens_with), root)))
+        first = self._compiled(Choice((Sequence((Literal(opening.text.decode()), opening.marker)), root)))
         return self._compiled(Sequence((Literal(reasoning.after_close), root))), first
 
     # ---- free text -------------------------------------------------------------------------------------------------
@@ -275,14 +275,16 @@ def _trigger(trigger: Marker | Literal, needs: str, compiler: FenceCompiler) -> 
 
 
 def _opening(request: FenceRequest, reasoning: ReasoningGrammar | None, compiler: FenceCompiler) -> Opening | None:
-    """Only where the opening ends in a marker with an id: spelled markers do not open a reasoning."""
+    """Only where the marker has an id: a spelled one does not open a reasoning."""
     if reasoning is None or not reasoning.opens_with or request.starts_in_reasoning or not request.may_open_reasoning:
         return None
-    *before, last = reasoning.opens_with
-    token_id = compiler.vocabulary.marker_id(last.name) if isinstance(last, Marker) else None
-    if token_id is None or any(isinstance(part, Marker) for part in before):
-        return None
-    return Opening("".join(part.text for part in before if isinstance(part, Literal)).encode(), token_id)
+    text = ""
+    for part in reasoning.opens_with:  # what follows the marker is reasoning
+        if isinstance(part, Marker):
+            token_id = compiler.vocabulary.marker_id(part.name)
+            return None if token_id is None else Opening(text.encode(), part, token_id)
+        text += part.text
+    return None
 
 
 def _never(data: bytes) -> bool:
