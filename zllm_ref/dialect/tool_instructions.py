@@ -111,11 +111,6 @@ GLM_HEAD = (
     "<tools>\n"
 )
 GLM_4_5_TAIL = (
-    "</tools> XML tags:\n"
-    "<tools>\n"
-    "{% for tool in tools %}\n"
-    "{{ tool | tojson(ensure_ascii=False) }}\n"
-    "{% endfor %}\n"
     "</tools>\n"
     "\n"
     "For each function call, output the function name and arguments within the following XML format:\n"
@@ -128,11 +123,6 @@ GLM_4_5_TAIL = (
     "</tool_call>"
 )
 GLM_4_7_TAIL = (
-    "</tools> XML tags:\n"
-    "<tools>\n"
-    "{% for tool in tools %}\n"
-    "{{ tool | tojson(ensure_ascii=False) }}\n"
-    "{% endfor %}\n"
     "</tools>\n"
     "\n"
     "For each function call, output the function name and arguments within the following XML format:\n"
