@@ -12,6 +12,7 @@ from collections.abc import Sequence
 _COMMANDS = {
     "check": "judge recorded streams: no server, no model",
     "run": "judge a server",
+    "report": "render the reports of runs, or one matrix of several",
     "mutants": "plant faults and see every check fall",
     "recordings": "judge recordings of real services",
     "record": "record exchange goldens from a server through the official SDKs",

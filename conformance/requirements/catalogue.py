@@ -25,6 +25,8 @@ class Requirement:
     """Why it is excluded."""
     severity: str = ""
     """S1 an official SDK raises, S2 it is silently wrong, S3 it copes and others may not."""
+    needs: str = ""
+    """What a capture must hold before the rule counts as seen: tools, reasoning, logprobs, error, stream, unary."""
     profiles: tuple[tuple[str, str], ...] = ()
     """(profile, level) where a profile moves the level; level `OFF` switches the rule off."""
 
