@@ -65,7 +65,8 @@ class Stream:
             case ReasoningDelta():
                 return self._reasoning(event.text) if event.text and self._call.show_thinking else []
             case ToolCallStarted():
-                block = {"type": "tool_use", "id": shown_id(event.call_id), "name": event.name, "input": {}}  # AN6 AN7
+                block: dict[str, Any] = {"type": "tool_use", "id": shown_id(event.call_id), "name": event.name}
+                block |= {"input": {}, "caller": {"type": "direct"}}  # AN6 AN7
                 frames = [*self._closed(), *self._started("tool_use", block, '"input_json_delta","partial_json":')]
                 return [*frames, self._delta("")]
             case ToolArgumentsDelta():
@@ -83,7 +84,8 @@ class Stream:
 
     def _message_start(self, usage: Usage) -> Frame:
         message: dict[str, Any] = {"id": self._call.id, "type": "message", "role": "assistant", "model": self._call.request.model}
-        message |= {"content": [], "stop_reason": None, "stop_sequence": None, "usage": render_usage(self._call, usage)}  # AN1
+        message |= {"content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None, "container": None}  # AN1
+        message["usage"] = render_usage(self._call, usage)
         return Frame(dump({"type": "message_start", "message": message}), "message_start")
 
     def _reasoning(self, text: str) -> list[Frame]:
@@ -96,7 +98,10 @@ class Stream:
         if self._block == kind:
             return []
         if kind == "text":
-            return [*self._closed(), *self._started(kind, {"type": "text", "text": ""}, '"text_delta","text":')]  # AN15
+            return [
+                *self._closed(),
+                *self._started(kind, {"type": "text", "text": "", "citations": None}, '"text_delta","text":'),
+            ]  # AN15
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return [*self._closed(), *self._started(kind, block, '"thinking_delta","thinking":')]
 
@@ -130,7 +135,8 @@ class Stream:
 
     def _finished(self, event: Finished) -> list[Frame]:
         reason = _STOP_REASONS[event.reason]
-        delta = {"stop_reason": reason, "stop_sequence": event.stop_string if reason == "stop_sequence" else None}  # AN9 AN10
+        stop_string = event.stop_string if reason == "stop_sequence" else None
+        delta = {"stop_reason": reason, "stop_sequence": stop_string, "stop_details": None, "container": None}  # AN9 AN10
         last: dict[str, Any] = {"type": "message_delta", "delta": delta, "usage": render_usage(self._call, event.usage)}
         if self._cache_id is not None:
             last["zllm"] = {"cache_id": self._cache_id}
@@ -148,5 +154,7 @@ def render_usage(call: MessagesRequest, usage: Usage) -> dict[str, Any]:
         "cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        "server_tool_use": None,
         "service_tier": "standard",
+        "inference_geo": None,
     }

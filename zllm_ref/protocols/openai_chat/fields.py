@@ -13,7 +13,7 @@ FIELDS = FieldTable(
         *used("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs"),
         *used("tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "prompt_cache_key"),
         # Extensions, under the names that other open servers gave them.
-        *used("top_k", "min_p", "repetition_penalty", "ignore_eos", "cache_id", "cache_salt", "thinking"),
+        *used("top_k", "min_p", "repetition_penalty", "ignore_eos", "cache_id", "cache_salt", "thinking", "reasoning"),
         no_effect("user", "string", "nobody is billed or blocked"),
         no_effect("safety_identifier", "string", "nobody is billed or blocked"),
         no_effect("metadata", "object", "chat answers are not kept, so there is nothing to label"),
@@ -36,6 +36,14 @@ STREAM_OPTIONS = FieldTable(
     (
         *used("include_usage"),
         no_effect("include_obfuscation", "boolean", "chunks carry no padding"),
+    )
+)
+
+REASONING = FieldTable(
+    (
+        *used("effort", "enabled", "max_tokens"),
+        no_effect("summary", "string", "the reasoning itself is shown, as `reasoning_content`"),
+        refused("exclude", "reasoning is shown, or not made (enabled: false)", False),
     )
 )
 

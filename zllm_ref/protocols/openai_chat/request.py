@@ -27,7 +27,7 @@ from zllm_ref.canonical.request import (
 )
 from zllm_ref.protocols.context import Profile, RequestContext
 from zllm_ref.protocols.conversation import Conversation, arguments_of, require_tool, require_unique_tools, tool_name
-from zllm_ref.protocols.openai_chat.fields import FIELDS, MEDIA_PARTS, STREAM_OPTIONS
+from zllm_ref.protocols.openai_chat.fields import FIELDS, MEDIA_PARTS, REASONING, STREAM_OPTIONS
 from zllm_ref.protocols.reader import Reader, invalid, number_of, unsupported, wrong_type
 
 _MAX_CHOICES = 128
@@ -270,11 +270,18 @@ def _stop(reader: Reader) -> tuple[str, ...]:
 
 def _reasoning(reader: Reader) -> ReasoningSettings:
     effort = reader.string("reasoning_effort", allowed=_EFFORTS)
-    thinking = reader.object("thinking")
+    shape, thinking = reader.object("reasoning"), reader.object("thinking")
+    budget: int | None = None
+    if shape is not None:
+        REASONING.check(shape, ignore_unknown=False)
+        effort = effort or shape.string("effort", allowed=_EFFORTS)
+        budget = shape.integer("max_tokens", low=1, high=_MAX_TOKENS)
     enabled = None if effort is None else effort != "none"
+    if shape is not None and shape.has("enabled"):
+        enabled = shape.boolean("enabled")
     if thinking is not None:
         enabled = thinking.required_string("type", allowed=("enabled", "disabled")) == "enabled"
-    return ReasoningSettings(enabled=enabled, effort=None if effort == "none" else effort)
+    return ReasoningSettings(enabled=enabled, effort=None if effort == "none" else effort, budget_tokens=budget)
 
 
 def _or(value: float | None, default: float) -> float:
