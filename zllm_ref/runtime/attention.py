@@ -73,6 +73,7 @@ class _DecodeRound:
         lanes = len(step.lanes)
         self._attention = attention
         self._stores = [(lane.state.tensors[attention.name], lane.start) for lane in step.lanes]
+        self._gates = [lane.state.gate for lane in step.lanes if lane.state.gate is not None]
         query_rows = numerics.query_rows(attention.group)
         shape = (lanes, attention.kv_heads, query_rows, attention.dim)
         self._queries = torch.zeros(shape, dtype=numerics.dtype, device=step.ids.device)
@@ -85,6 +86,8 @@ class _DecodeRound:
 
     def attend(self, layer: int, queries: Tensor, keys_values: Tensor) -> Tensor:
         attention = self._attention
+        for gate in self._gates:
+            gate(layer)
         self._real_queries.copy_(queries.view(-1, attention.kv_heads, attention.group, attention.dim))
         outputs = []
         for index, (tensor, position) in enumerate(self._stores):
@@ -125,6 +128,8 @@ class _Chunks:
         attention = self._attention
         heads = (attention.kv_heads, attention.group, attention.dim)
         for lane, (mask, views, padded) in zip(self._step.lanes, self._lanes, strict=True):
+            if lane.state.gate is not None:
+                lane.state.gate(layer)
             end = lane.row + lane.num_rows
             lane.state.tensors[attention.name][layer, lane.start : lane.start + lane.num_rows].copy_(keys_values[lane.row : end])
             rows = lane.num_rows * attention.group

@@ -10,7 +10,7 @@ for any model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -117,6 +117,8 @@ class SessionState:
         self.tensors: dict[str, Tensor] = {t.name: t.allocate(self.capacity, device) for t in declaration.tensors}
         self.views: dict[str, tuple[int, list[tuple[Tensor, Tensor]]]] = {}
         """Views of the tensors that attention made for one key length; kept until the length outgrows its tile."""
+        self.gate: Callable[[int], None] | None = None
+        """While rows are being restored: called with a layer's number before its rows are read, returns when they are there."""
         self._zeroed = 0
 
     @property
@@ -134,6 +136,22 @@ class SessionState:
         for tensor in self.declaration.growing:
             self.tensors[tensor.name][:, tensor.rows_for(self._zeroed) : tensor.rows_for(end)].zero_()
         self._zeroed = end
+
+    def readable_rows(self, name: str) -> int:
+        """How many rows of a growing tensor hold finite numbers: those written and the zeroed ones after them."""
+        tensor = next(tensor for tensor in self.declaration.growing if tensor.name == name)
+        return tensor.rows_for(self._zeroed)
+
+    def begin_restore(self, length: int) -> None:
+        """Makes an empty session ready to be filled with `length` tokens from elsewhere: only the rows behind are zeroed."""
+        if self.length or length > self.capacity:
+            raise ValueError(
+                f"restore: got {length} tokens for {self.length} of {self.capacity}, allowed an empty session that holds them"
+            )
+        end = round_up(length, KEY_TILE)
+        for tensor in self.declaration.growing:
+            self.tensors[tensor.name][:, tensor.rows_for(length) : tensor.rows_for(end)].zero_()
+        self._zeroed = max(self._zeroed, end)
 
     def copy_rows(self, start: int, end: int) -> Payload:
         """A copy of the growing rows of tokens [start, end): the payload of a block."""
