@@ -8,7 +8,14 @@ from pathlib import Path
 
 from zllm_ref.model_files.packaged_model import DEFAULT_MODEL, ModelFileError, PackagedModel
 
-SEEDED_NAMES = ("tiny-llama", "tiny-llama-wide")
+SEEDED_NAMES = (
+    "tiny-llama",
+    "tiny-llama-wide",
+    "tiny-qwen3",
+    "tiny-glm4-moe",
+    "tiny-deepseek-v32",
+    "tiny-deepseek-v4",
+)
 SCRIPTED_NAME = "scripted"
 _GGUF_MAGIC = b"GGUF"
 

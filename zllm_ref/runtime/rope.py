@@ -2,6 +2,8 @@
 
 Half-split layout: element i is paired with i + dim/2. With the sign folded into the sine table, a rotation is
 `x * cos + roll(x, dim/2) * sin`: three operations, no halves cut apart and glued together.
+
+Pair layout (DeepSeek): element 2i is paired with 2i + 1, and the partner of `x` is `x` with its pairs swapped.
 """
 
 from __future__ import annotations
@@ -32,18 +34,42 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
 
 
+def rotate_pairs(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """heads [n, heads, dim] in pair layout, rotated by rows [n, 1, dim] of tables in pair layout; `-sin` turns it back.
+
+    Three separate operations: a fused one may round differently in the last few elements of a small tensor.
+    """
+    swapped = heads.reshape(*heads.shape[:-1], -1, 2).flip(-1).reshape(heads.shape)
+    return heads * cos + swapped * sin
+
+
 def build_rope(
     dim: int, theta: float, length: int, dtype: torch.dtype, device: torch.device, scaling: Mapping[str, Any] | None = None
 ) -> RopeTable:
     """Tables for `length` positions. `scaling` is a Hugging Face `rope_scaling` mapping (see `frequencies`)."""
-    inverse, factor = frequencies(dim, theta, scaling)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * inverse[None, :]
-    cos = angles.cos() * factor
-    sin = angles.sin() * factor
+    cos, sin = _half_tables(dim, theta, length, scaling)
     return RopeTable(
         cos=torch.cat((cos, cos), -1)[:, None].to(dtype).to(device),
         sin=torch.cat((-sin, sin), -1)[:, None].to(dtype).to(device),
     )
+
+
+def build_pair_rope(
+    dim: int, theta: float, length: int, dtype: torch.dtype, device: torch.device, scaling: Mapping[str, Any] | None = None
+) -> RopeTable:
+    """The same tables in pair layout, for `rotate_pairs`."""
+    cos, sin = _half_tables(dim, theta, length, scaling)
+    return RopeTable(
+        cos=torch.stack((cos, cos), -1).flatten(-2)[:, None].to(dtype).to(device),
+        sin=torch.stack((-sin, sin), -1).flatten(-2)[:, None].to(dtype).to(device),
+    )
+
+
+def _half_tables(dim: int, theta: float, length: int, scaling: Mapping[str, Any] | None) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [length, dim/2], float64."""
+    inverse, factor = frequencies(dim, theta, scaling)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * inverse[None, :]
+    return angles.cos() * factor, angles.sin() * factor
 
 
 def frequencies(dim: int, theta: float, scaling: Mapping[str, Any] | None) -> tuple[Tensor, float]:

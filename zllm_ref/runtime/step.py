@@ -42,6 +42,12 @@ class Step:
         """True where every lane brings exactly one row."""
         return self.num_rows == len(self.lanes)
 
+    def wait_for(self, layer: int) -> None:
+        """Returns when the rows of `layer` are there, in every lane whose state is still being restored."""
+        for lane in self.lanes:
+            if lane.state.gate is not None:
+                lane.state.gate(layer)
+
 
 def build_step(lanes: Sequence[tuple[SessionState, Sequence[int]]], numerics: Numerics, device: torch.device) -> Step:
     """A step that appends to each state its ids. Makes the states' rows writable; their length grows by `commit_step`."""

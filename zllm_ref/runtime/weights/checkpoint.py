@@ -15,6 +15,9 @@ import torch
 Config = Mapping[str, Any]
 """A model's config with the names of Hugging Face's config.json: `hidden_size`, `num_hidden_layers`, `rope_theta`, …"""
 
+Shapes = dict[str, tuple[int, ...]]
+"""Parameter name → shape."""
+
 Progress = Callable[[int, int], None]
 """Called as `(elements made so far, elements of the whole checkpoint)` after every tensor."""
 

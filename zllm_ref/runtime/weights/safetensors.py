@@ -6,7 +6,7 @@ Only safetensors are read: pickled weights would execute what a stranger wrote.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from zllm_ref.runtime.weights.architecture import find_architecture
+from zllm_ref.runtime.weights.architecture import Architecture, find_architecture
 from zllm_ref.runtime.weights.checkpoint import (
     Checkpoint,
     CheckpointError,
+    Config,
     LazyTensors,
     Progress,
+    Shapes,
     TokenizerSource,
     check_shapes,
     combined_digest,
@@ -29,6 +31,8 @@ from zllm_ref.runtime.weights.checkpoint import (
 MAX_JSON_BYTES = 64 << 20
 FLOAT_DTYPES = ("F32", "BF16", "F16")
 """The element types that convert without a scale beside them."""
+INTEGER_DTYPES = ("I64", "I32")
+"""Allowed for tables of whole numbers alone: tensors that an architecture keeps exact."""
 
 
 def open_folder(folder: Path, dtype: torch.dtype, progress: Progress | None = None) -> Checkpoint:
@@ -43,7 +47,11 @@ def open_folder(folder: Path, dtype: torch.dtype, progress: Progress | None = No
     files = _tensor_files(folder)
     # A tied head may be stored all the same: a second copy of the embedding that nobody reads.
     ignored = {"lm_head.weight"} if config.get("tie_word_embeddings") else set()
-    places: dict[str, Any] = {}
+    # So may the layers for further tokens bring the embedding and the head, which they share with the model.
+    for number in range(config.get("num_nextn_predict_layers", 0)):
+        for name in ("embed_tokens.weight", "shared_head.head.weight"):
+            ignored.add(f"model.layers.{config['num_hidden_layers'] + number}.{name}")
+    places: dict[str, Callable[[], torch.Tensor]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for file, names in files.items():
         reader = _open(file)
@@ -51,26 +59,35 @@ def open_folder(folder: Path, dtype: torch.dtype, progress: Progress | None = No
         for name in sorted(stored if names is None else names):
             if name not in stored:
                 raise CheckpointError(str(file), f"no tensor {name!r}", "every tensor that the index places there")
-            if name in places:
+            declared = architecture.rename(name)
+            if declared in places:
                 raise CheckpointError(str(file), f"tensor {name!r} a second time", "every name in one file")
-            if name in ignored:
+            if declared in ignored:
                 continue
             view = reader.get_slice(name)
-            if view.get_dtype() not in FLOAT_DTYPES:
-                raise CheckpointError(f"{file}: tensor {name!r}", f"type {view.get_dtype()}", ", ".join(FLOAT_DTYPES))
-            places[name] = reader
-            shapes[name] = tuple(view.get_shape())
-    check_shapes(str(folder), shapes, expected)
-    makers = {name: partial(_make_tensor, reader, name, dtype) for name, reader in places.items()}
+            is_exact = architecture.is_exact(declared)
+            allowed = FLOAT_DTYPES + INTEGER_DTYPES if is_exact else FLOAT_DTYPES
+            if view.get_dtype() not in allowed:
+                raise CheckpointError(f"{file}: tensor {name!r}", f"type {view.get_dtype()}", ", ".join(allowed))
+            wanted = dtype if not is_exact else torch.int64 if view.get_dtype() in INTEGER_DTYPES else torch.float32
+            places[declared] = partial(_make_tensor, reader, name, wanted)
+            shapes[declared] = tuple(view.get_shape())
+    check_shapes(str(folder), shapes, expected | _drafting(architecture, config, shapes))
     num_elements = {name: torch.Size(shape).numel() for name, shape in shapes.items()}
     return Checkpoint(
         architecture=architecture.name,
         config=config,
-        tensors=LazyTensors(makers, num_elements, progress),
+        tensors=LazyTensors(places, num_elements, progress),
         digest=combined_digest("folder", config, {file.name: file_digest(file) for file in files}),
         tokenizer_source=TokenizerSource(folder=folder),
         chat_template=_chat_template(folder),
     )
+
+
+def _drafting(architecture: Architecture, config: Config, found: Shapes) -> Shapes:
+    """The shapes of the further-token layers, where the folder has any part of them."""
+    shapes = architecture.draft_shapes(config)
+    return shapes if any(name in found for name in shapes) else {}
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
