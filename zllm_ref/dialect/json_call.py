@@ -93,7 +93,7 @@ class JsonCall:
             self._need_both()
             self._step = _Step.CLOSING
         else:
-            seen = self._context.alphabet.expand(self._cursor.rest[:40])
+            seen = self._context.alphabet.expand(self._cursor.rest[:1])
             raise CallError(f"call: got {seen!r}, allowed {step.value}")
         self._cursor.take(1)
         return True
@@ -104,23 +104,26 @@ class JsonCall:
     def _begin_value(self, character: str) -> None:
         if self._key == "arguments" and character != "{":
             if not (self._context.repairs and character == '"'):
-                raise CallError(f"arguments of a call: got {self._cursor.rest[:40]!r}, allowed a JSON object")
+                raise CallError(f"arguments of a call: got {self._cursor.rest[:1]!r}, allowed a JSON object")
             self._double_encoded = True
         if self._key == "name" and character != '"':
-            raise CallError(f"name of a called tool: got {self._cursor.rest[:40]!r}, allowed a string")
+            raise CallError(f"name of a called tool: got {self._cursor.rest[:1]!r}, allowed a string")
         self._stream = self._new_stream()
 
     def _read_value(self, stream: JsonStream) -> bool:
+        problem: JsonTextError | None = None
         try:
-            end = stream.feed(self._cursor.text, self._cursor.position)
+            stream.feed(self._cursor.text, self._cursor.position)
         except JsonTextError as error:
-            raise CallError(str(error)) from None
-        self._cursor.take_to(end)
-        text = stream.take()
+            problem = error
+        self._cursor.take_to(stream.at)
+        text = stream.take()  # what was legal is said, also where it then breaks
         if self._step is _Step.VALUE and self._key == "arguments":
             self._pass_on(text)
         else:
             self._first += text
+        if problem is not None:
+            raise CallError(str(problem))
         if not stream.is_done:
             return False
         self._stream = None
@@ -195,7 +198,7 @@ class JsonCall:
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None:
-            seen = self._context.alphabet.expand(self._cursor.rest[:40])
+            seen = self._context.alphabet.expand(self._cursor.rest[:1])
             raise CallError(f"after a call: got {seen!r}, allowed {self._context.alphabet.expand(self._closing.literal)!r}")
         self._context.note(found)
         assert self._arguments is not None

@@ -32,6 +32,12 @@ class JsonStream:
         self._escape = ""
         self._high = ""
         self._atom = ""
+        self._at = 0
+
+    @property
+    def at(self) -> int:
+        """Where the latest `feed` stopped or failed, in the text that it was given."""
+        return self._at
 
     @property
     def is_done(self) -> bool:
@@ -48,7 +54,9 @@ class JsonStream:
 
         Raises JsonTextError at the first character that no legal value could have there.
         """
+        self._at = position
         while position < len(text) and not self.is_done:
+            self._at = position
             if self._awaits == "string":
                 position = self._read_string(text, position)
             elif self._awaits == "atom":
@@ -57,6 +65,7 @@ class JsonStream:
                 position += 1
             else:
                 position = self._read_structure(text, position)
+        self._at = position
         return position
 
     def _read_structure(self, text: str, position: int) -> int:

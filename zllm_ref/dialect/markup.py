@@ -34,6 +34,11 @@ class Alphabet:
         """How the marker stands in the buffer."""
         return self._codes[marker.name]
 
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all markers that have an id."""
+        return tuple(chr(code) for code in self._spellings)
+
     def has_id(self, marker: Marker) -> bool:
         return self._codes[marker.name] != marker.name
 

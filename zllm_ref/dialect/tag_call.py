@@ -13,12 +13,10 @@ from zllm_ref.dialect.arguments_writer import ArgumentsWriter
 from zllm_ref.dialect.call_context import CallContext
 from zllm_ref.dialect.call_error import CallError
 from zllm_ref.dialect.call_layout import TagLayout
-from zllm_ref.dialect.cursor import WAIT, Tag
+from zllm_ref.dialect.cursor import WAIT, Found, Tag
 from zllm_ref.dialect.event import Diagnostic, DiagnosticKind
 from zllm_ref.dialect.known_tool import KnownTool
 from zllm_ref.dialect.value_kind import ValueKind
-
-_LONGEST_NAME = 512
 
 
 class _Step(Enum):
@@ -52,7 +50,7 @@ class TagCall:
         self._value_tail = "\n" if value_close.startswith("\n") else ""
         self._value_closer = context.first_tag(layout.value_close)
         self._value_lead = "\n" if layout.key_close[-1:] == (">\n",) else ""
-        self._forbidden_in_key = ("\n", *(self._layout.name_close[:2],) * bool(layout.name_close))
+        self._interrupters = ("\n", *(('">',) if layout.marks_strings else ()), *context.alphabet.codes)
         self._step = _Step.OPENING
         self._name = ""
         self._key = ""
@@ -115,33 +113,41 @@ class TagCall:
 
     def _read_name(self) -> bool:
         if self._layout.name_close:
-            text, found = self._cursor.until([self._context.make_tag((self._layout.name_close,))])
+            text, found = self._read_line([self._context.make_tag((self._layout.name_close,))], "name of a called tool")
             self._name += text
-            self._check_name(self._name)
             if found is None:
                 return False
-            self._context.note(found)
-        else:
-            # The name ends where a parameter or the closing tag begins; both are left for the next step.
-            enders = {self._parameter_open.literal[0], self._closing[0].literal[0]} | set("<\\&" if self._context.repairs else "")
-            position = self._cursor.position
-            while position < len(self._cursor.text) and self._cursor.text[position] not in enders:
-                position += 1
-            self._name += self._cursor.take_to(position)
-            self._check_name(self._name.strip())
-            if self._cursor.is_empty:
-                return False
-        self._start()
+        elif not self._read_bare_name():
+            return False
+        self.tool, self._arguments = self._context.start_call(self._name)
+        self._step = _Step.BODY
         return True
 
-    def _start(self) -> None:
-        self.tool, self._arguments = self._context.start_call(self._name.strip() if not self._layout.name_close else self._name)
-        self._step = _Step.BODY
+    def _read_bare_name(self) -> bool:
+        """A name that ends where a parameter or the closing tag begins; both are left for the next step."""
+        enders = {self._parameter_open.literal[0], self._closing[0].literal[0]} | set("<\\&" if self._context.repairs else "")
+        text, position = self._cursor.text, self._cursor.position
+        while position < len(text) and text[position] not in enders:
+            if "\n" in self._name and text[position] not in " \t\r\n":
+                self._cursor.take_to(position)
+                raise CallError(f"name of a called tool: got the two lines {self._name[:80]!r}…, allowed one")
+            self._name += text[position]
+            position += 1
+        self._cursor.take_to(position)
+        if position == len(text):
+            return False
+        self._name = self._name.strip()
+        return True
 
-    def _check_name(self, name: str) -> None:
-        if len(name) > _LONGEST_NAME or "\n" in name or self._context.alphabet.expand(name) != name:
-            shown = self._context.alphabet.expand(name[:80])
-            raise CallError(f"name of a called tool: got {shown!r}, allowed a name of the request's tools")
+    def _read_line(self, closers: list[Tag], what: str) -> tuple[str, Found | None]:
+        """Text up to one of the closers, which neither a line break nor another tag may interrupt."""
+        own = {closer.literal for closer in closers}
+        interrupters = [Tag(text) for text in self._interrupters if text not in own]
+        text, found = self._cursor.until([*closers, *interrupters])
+        if found is not None and found.tag in interrupters:
+            got = self._context.alphabet.expand(found.spelling)
+            raise CallError(f"{what}: got {got!r} in it, allowed one line, closed by {self._spell(closers[0])!r}")
+        return text, found if found is None else self._context.note(found)
 
     def _read_body(self) -> bool:
         self._cursor.skip_whitespace()
@@ -163,14 +169,10 @@ class TagCall:
 
     def _read_key(self) -> bool:
         firsts = [tags[0] for tags, _ in self._key_closers]
-        text, found = self._cursor.until(firsts)
+        text, found = self._read_line(firsts, "name of a parameter")
         self._key += text
-        if any(text in self._key for text in self._forbidden_in_key) or self._context.alphabet.expand(self._key) != self._key:
-            shown = self._context.alphabet.expand(self._key[:80])
-            raise CallError(f"name of a parameter: got {shown!r}, allowed one line, closed by {self._spell(firsts[0])!r}")
         if found is None:
             return False
-        self._context.note(found)
         tags, claims = next((tags, claims) for tags, claims in self._key_closers if tags[0] is found.tag)
         self._claims_string = claims if self._layout.marks_strings else None
         self._after_key = list(tags[1:])
@@ -268,7 +270,7 @@ class TagCall:
         return True
 
     def _seen(self) -> str:
-        return self._context.alphabet.expand(self._cursor.rest[:40])
+        return self._context.alphabet.expand(self._cursor.rest[:1])
 
     def _spell(self, tag: Tag) -> str:
         return self._context.alphabet.expand(tag.literal)

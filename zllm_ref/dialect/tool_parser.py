@@ -82,6 +82,7 @@ class ToolParser:
         self._block_is_open = False
         self._has_noted_markup = False
         self._opener_text = ""
+        self._recent_text = ""
 
     def push(self, pieces: Iterable[Piece]) -> list[ParserEvent]:
         """Reads pieces; the events that are certain now."""
@@ -267,15 +268,10 @@ class ToolParser:
         lead = self._layout.lead
         awaited = [*self._openers, *(self._closers if self._repairs else ())]
         with_lead = [Tag(lead + tag.literal, None) for tag in self._openers] if lead else []
-        suspects = [Tag(literal) for literal in self._suspicious] if not self._repairs else []
-        text, found = self._cursor.until([*with_lead, *awaited, *suspects], lead)
+        text, found = self._cursor.until([*with_lead, *awaited], lead)
         if found is None:
             self._say_text(text)
             return False
-        if found.tag in suspects:
-            self._say_text(text + found.spelling)
-            self._note_markup(found.spelling)
-            return True
         if found.tag in awaited[len(self._openers) :]:
             self._say_text(text)
             self._drop_closer(found)
@@ -319,7 +315,7 @@ class ToolParser:
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None or (found.tag is self._block_close and self._context.num_calls == 0 and not self._repairs):
-            seen = self._alphabet.expand(self._cursor.rest[:40]) if found is None else "its end"
+            seen = self._alphabet.expand(self._cursor.rest[:1]) if found is None else "its end"
             self._back_to_text(CallError(f"block of calls: got {seen!r}, allowed a call"))
             return True
         self._context.note(found)
@@ -393,8 +389,14 @@ class ToolParser:
     # -- what is said -----------------------------------------------------------------------------------------------------
 
     def _say_text(self, text: str) -> None:
-        if text:
-            self._events.append(TextDelta(self._alphabet.expand(text)))
+        if not text:
+            return
+        self._events.append(TextDelta(self._alphabet.expand(text)))
+        recent = self._recent_text + text
+        for literal in self._suspicious:
+            if self._reads_calls and literal in recent:
+                self._note_markup(literal)
+        self._recent_text = recent[-40:]
 
     def _say_reasoning(self, text: str) -> None:
         if text:
@@ -413,8 +415,7 @@ class ToolParser:
         self._events.append(Diagnostic(DiagnosticKind.REPAIRED, message, spelling))
 
     def _break_call(self, message: str, kind: DiagnosticKind) -> None:
-        raw = self._alphabet.expand(self._cursor.rest[:200])
-        self._events.append(Diagnostic(kind, message, raw, self._context.num_calls - 1))
+        self._events.append(Diagnostic(kind, message, ordinal=self._context.num_calls - 1))
 
     def _back_to_text(self, error: CallError) -> None:
         """No call after all: what was read since its opener is text, byte for byte."""
