@@ -40,8 +40,11 @@ class CompiledRegion:
     tokenizer: LLTokenizer
     warnings: tuple[str, ...]
 
-    def open(self, *, is_forcing: bool = True) -> Region:
-        return Region(self.prototype, is_forcing=is_forcing)
+    is_forcing: bool = True
+    """Where the text goes on in one way only, the tokenizer's own ids for it are the only ones allowed."""
+
+    def open(self) -> Region:
+        return Region(self.prototype, is_forcing=self.is_forcing)
 
     def spell(self, data: bytes) -> list[int]:
         """Some ids that spell `data` (bytes that a token carried over into the region)."""
@@ -63,13 +66,16 @@ class FenceCompiler:
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
         self._regions: OrderedDict[str, CompiledRegion] = OrderedDict()
 
-    def region(self, root: Node, stop_ids: Sequence[int]) -> CompiledRegion:
-        """The compiled grammar of `root`; every one of `stop_ids` is legal where it may end. Raises UnfenceableGrammar."""
+    def region(self, root: Node, stop_ids: Sequence[int], *, is_forcing: bool = True) -> CompiledRegion:
+        """The compiled grammar of `root`; every one of `stop_ids` is legal where it may end. Raises UnfenceableGrammar.
+
+        `is_forcing` False: the tokenizer does not give texts back unchanged, so its spelling is never insisted on.
+        """
         stops = tuple(sorted(set(stop_ids)))
-        key = hashlib.sha256(repr((root, stops)).encode("utf-8", "surrogatepass")).hexdigest()
+        key = hashlib.sha256(repr((root, stops, is_forcing)).encode("utf-8", "surrogatepass")).hexdigest()
         found = self._regions.get(key)
         if found is None:
-            found = self._regions[key] = self._compile(root, stops)
+            found = self._regions[key] = self._compile(root, stops, is_forcing)
             while len(self._regions) > self._capacity:
                 self._regions.popitem(last=False)
         self._regions.move_to_end(key)
@@ -86,15 +92,15 @@ class FenceCompiler:
             found = self._tokenizers[stops] = LLTokenizer(wrapper, eos_token=list(stops))
         return found
 
-    def _compile(self, root: Node, stops: tuple[int, ...]) -> CompiledRegion:
+    def _compile(self, root: Node, stops: tuple[int, ...], is_forcing: bool) -> CompiledRegion:
         try:
-            grammar = write_lark(root, self.vocabulary.marker_id)
+            grammar = write_lark(root, self.vocabulary.marker_id, is_forcing=is_forcing)
         except UnfenceableText as error:
             raise UnfenceableGrammar(str(error)) from None
         matcher = LLMatcher(self.tokenizer(stops), grammar.source(), log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
-        return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()))
+        return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()), is_forcing)
 
 
 class _Pieces:

@@ -63,13 +63,13 @@ class LarkGrammar:
         return json.dumps({"grammars": grammars})
 
 
-def write_lark(root: Node, marker_id: Callable[[str], int | None], *, lenient: bool = False) -> LarkGrammar:
-    """The Lark text of `root`. A marker without an id is spelled. `lenient`: JSON Schema keywords that llguidance does not
-    know are ignored instead of refused (the caller validates afterwards)."""
-    writer = _Writer(marker_id, lenient)
+def write_lark(root: Node, marker_id: Callable[[str], int | None], *, is_forcing: bool = True) -> LarkGrammar:
+    """The Lark text of `root`. A marker without an id is spelled. `is_forcing` False: any spelling of a forced text is legal."""
+    writer = _Writer(marker_id)
     writer.rules["start"] = writer.body((root,))
     lines = [f"{name} : " + "\n  | ".join(body) for name, body in writer.rules.items()]
-    return LarkGrammar("\n".join([*lines, *writer.terminals]) + "\n", tuple(writer.nested.items()))
+    options = [] if is_forcing else ['%llguidance { "no_forcing": true }']
+    return LarkGrammar("\n".join([*options, *lines, *writer.terminals]) + "\n", tuple(writer.nested.items()))
 
 
 # What stands in an alternative: text (to be factored), or anything else (one opaque symbol).
@@ -130,7 +130,6 @@ class _Bits:
 @dataclass(slots=True)
 class _Writer:
     marker_id: Callable[[str], int | None]
-    lenient: bool
     rules: dict[str, list[str]] = field(default_factory=dict)
     terminals: list[str] = field(default_factory=list)
     nested: dict[str, str] = field(default_factory=dict)
@@ -315,8 +314,10 @@ class _Writer:
         name = self.named.get(("schema", schema))
         if name is not None:
             return _Symbol(name)
-        options = (*JSON_OPTIONS, ("lenient", True)) if self.lenient else JSON_OPTIONS
-        text = dump_json(JsonObject((*schema.pairs, ("x-guidance", JsonObject(options)))))
+        own = schema.get("x-guidance")  # what `loosened` says of this schema alone
+        options = (*JSON_OPTIONS, *(own.pairs if isinstance(own, JsonObject) else ()))
+        pairs = tuple(pair for pair in schema.pairs if pair[0] != "x-guidance")
+        text = dump_json(JsonObject((*pairs, ("x-guidance", JsonObject(options)))))
         name = self.named["schema", schema] = f"j{self._next_number()}"
         self.rules[name] = [f"%json {text}"]
         return _Symbol(name)

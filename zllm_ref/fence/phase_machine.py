@@ -62,7 +62,6 @@ class PhasePlan:
     text: FreeText | None = None
     region: CompiledRegion | None = None
     first_region: CompiledRegion | None = None
-    is_forcing: bool = True
 
 
 class PhaseState:
@@ -252,7 +251,7 @@ class PhaseMachine:
         """The region, `data` of it already written; None where it cannot begin so."""
         if compiled is None:
             return None
-        region = compiled.open(is_forcing=self._plan.is_forcing)
+        region = compiled.open()
         step: RegionStep | None = region.start
         for token_id in compiled.spell(data):
             step = region.after(step, token_id) if step is not None else None

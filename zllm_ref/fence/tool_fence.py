@@ -127,7 +127,6 @@ class _Planner:
         self.stops = tuple(sorted({*compiler.vocabulary.stop_ids, *(token_id for token_id in own if token_id is not None)}))
         self.reasoning = request.reasoning or (grammar.reasoning if grammar is not None else None)
         self.problems: list[SchemaProblem] = []
-        self.is_forcing = True
 
     def plan(self) -> PlannedFence:
         request, grammar = self.request, self.request.grammar
@@ -160,7 +159,6 @@ class _Planner:
             text=text,
             region=region,
             first_region=first,
-            is_forcing=self.is_forcing,
         )
         return PlannedFence(plan, tuple(self.problems))
 
@@ -205,8 +203,9 @@ class _Planner:
 
     def _compiled(self, root: Node) -> CompiledRegion:
         """Compiled; where llguidance refuses it, once more with the values at fault loosened."""
+        is_forcing = self._is_spelled_right(root)
         try:
-            compiled = self.compiler.region(root, self.stops)
+            return self.compiler.region(root, self.stops, is_forcing=is_forcing)
         except UnfenceableGrammar:
             holder = Holder(self.compiler, self.stops)
             try:
@@ -218,17 +217,21 @@ class _Planner:
                 answer = self.request.response_format
                 is_strict |= isinstance(answer, JsonSchemaFormat) and answer.strict
                 self._report(holder, is_strict)
-                compiled = self.compiler.region(loosened, self.stops)
+                return self.compiler.region(loosened, self.stops, is_forcing=is_forcing)
             except UnfenceableGrammar as error:
                 raise _refused(first_line(str(error)), "tools") from None
-        broken = broken_literals(compiled.root, self.compiler)
-        if broken:
-            problem = SchemaProblem("tools", f"the tokenizer does not give {broken[0]!r} back")
-            if self.request.policy is FencePolicy.REFUSE:
-                raise ApiError(ErrorKind.UNSUPPORTED, str(problem), param="tools")
+
+    def _is_spelled_right(self, root: Node) -> bool:
+        """The tokenizer gives every literal back as it was; else nothing may be forced in its spelling."""
+        broken = broken_literals(root, self.compiler)
+        if not broken:
+            return True
+        problem = SchemaProblem("tools", f"the tokenizer does not give {broken[0]!r} back")
+        if self.request.policy is FencePolicy.REFUSE:
+            raise ApiError(ErrorKind.UNSUPPORTED, str(problem), param="tools")
+        if problem not in self.problems:
             self.problems.append(problem)
-            self.is_forcing = False
-        return compiled
+        return False
 
     def _at_once(self, root: Node) -> tuple[CompiledRegion, CompiledRegion | None]:
         """(the region behind a reasoning, the region at the very beginning of an answer)."""
