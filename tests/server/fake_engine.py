@@ -60,11 +60,12 @@ class FakeEngine:
     written_tokens: int = 0
     gate: threading.Event | None = None
     models: tuple[ModelCard, ...] = (CARD,)
+    extra_health: dict[str, object] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     generations: list[FakeGeneration] = field(default_factory=list)
 
     def health(self) -> dict[str, object]:
-        return {"status": "ready" if self.models else "loading"}
+        return {"status": "ready" if self.models else "loading", **self.extra_health}
 
     def count_tokens(self, request: Request) -> int:
         texts = [message.text + "".join(result.text for result in message.tool_results) for message in request.messages]

@@ -252,3 +252,16 @@ def test_a_client_that_does_not_read_stops_nobody(serve: Serve) -> None:
 
         assert time.monotonic() - start < 10
     assert eventually(lambda: "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text)
+
+
+async def test_only_a_test_instrument_takes_the_size_of_its_steps() -> None:
+    engine = FakeEngine()
+    path, body = "/v1/chat/completions", PATHS["/v1/chat/completions"]
+    async with client(engine) as http:
+        refused = await http.post(path, json=body, headers={"x-tokens-per-step": "3"})
+        engine.extra_health = {"test_instrument": True}
+        taken = await http.post(path, json=body, headers={"x-tokens-per-step": "3"})
+
+    assert "x-tokens-per-step" not in refused.headers
+    assert taken.headers["x-tokens-per-step"] == "3"
+    assert [request.tokens_per_step for request in engine.requests] == [None, 3]

@@ -152,3 +152,5 @@ class Request:
     cache: CacheSettings = field(default_factory=CacheSettings)
     ignore_eos: bool = False
     """Benchmarks: go on past the model's own end."""
+    tokens_per_step: int | None = None
+    """Tests: how many tokens the scripted model gives in one step. Models that compute take no notice."""

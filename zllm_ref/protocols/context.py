@@ -33,6 +33,7 @@ class RequestContext:
     profile: Profile = Profile.OPENAI
     namespace: str = ""
     strip_billing_line: bool = True
+    tokens_per_step: int | None = None
 
     def model(self, name: str) -> ModelCard:
         """The card of the named model. Raises ApiError(UNKNOWN_MODEL)."""

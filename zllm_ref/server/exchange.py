@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from starlette.datastructures import QueryParams
@@ -31,6 +32,7 @@ from zllm_ref.server.wire import AnswerStream, Call, ErrorShape, Wire
 
 _logger = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 16
+_TOKENS_PER_STEP = b"x-tokens-per-step"  # taken by models that are test instruments, and echoed to say so
 T = TypeVar("T")
 BeforeEnd = Callable[[Turn, Sequence[Frame]], Awaitable[None]]
 
@@ -80,7 +82,10 @@ class Exchange:
         return read_body(raw) if len(raw) <= _INLINE_BYTES else await self.in_thread(lambda: read_body(raw))
 
     def context(self, caller: Caller) -> RequestContext:
-        return self.state.context(self.request_id, caller.namespace, header(self._scope, b"originator"))
+        context = self.state.context(self.request_id, caller.namespace, header(self._scope, b"originator"))
+        size = header(self._scope, _TOKENS_PER_STEP)
+        is_taken = self.state.engine.health().get("test_instrument") is True and size.isdecimal() and 0 < len(size) <= 4
+        return replace(context, tokens_per_step=max(1, int(size))) if is_taken else context
 
     def query(self) -> QueryParams:
         return QueryParams(self._scope["query_string"])
@@ -173,6 +178,8 @@ class Exchange:
         headers = [self._own_header]
         if turn.started is not None and turn.started.cache_id is not None:
             headers.append((b"x-zllm-cache-id", safe_header(turn.started.cache_id)))
+        if call.request.tokens_per_step is not None:
+            headers.append((_TOKENS_PER_STEP, str(call.request.tokens_per_step).encode()))
         if call.ignored_fields:
             headers.append((b"x-zllm-ignored-fields", safe_header(", ".join(call.ignored_fields))))
         return headers

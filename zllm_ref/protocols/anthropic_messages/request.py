@@ -102,6 +102,7 @@ def _parse(body: JsonObject, context: RequestContext, *, counting: bool) -> Mess
             marked=breakpoints.count > 0,
         ),
         ignore_eos=reader.boolean("ignore_eos"),
+        tokens_per_step=context.tokens_per_step,
     )
     return MessagesRequest(
         request=request,

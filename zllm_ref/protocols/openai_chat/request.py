@@ -91,6 +91,7 @@ def parse_request(body: JsonObject, context: RequestContext) -> ChatRequest:
             key=reader.string("prompt_cache_key"),
         ),
         ignore_eos=reader.boolean("ignore_eos"),
+        tokens_per_step=context.tokens_per_step,
     )
     return ChatRequest(
         request=request,

@@ -136,6 +136,7 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
             key=reader.string("prompt_cache_key"),
         ),
         ignore_eos=reader.boolean("ignore_eos"),
+        tokens_per_step=context.tokens_per_step,
     )
     return ResponsesRequest(
         request=request,
