@@ -72,6 +72,12 @@ class EngineSettings:
     max_lanes: int = 64
     script: Path | None = None
     """What the scripted model says; None: a short fixed text."""
+    guard: bool = True
+    """Watch for runaway loops."""
+    keep_reasoning: bool = False
+    """Render old reasoning although the model's template drops it."""
+    state_directory: Path | None = None
+    """Where own answers are kept as ids; None: in memory."""
 
 
 def home_directory(environment: Mapping[str, str] | None = None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from zllm_ref.config import DEFAULT_RESIDENT_BYTES, CacheSettings, EngineSettings, ModelSettings
 
@@ -19,6 +20,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dialect", default=None, help="tool dialect; default: found from the model's template")
     group.add_argument("--resident-bytes", type=byte_count, default=DEFAULT_RESIDENT_BYTES, help="e.g. 4GiB")
     group.add_argument("--prefix-rounds", type=int, default=CacheSettings().prefix_rounds)
+    group.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
+    group.add_argument("--no-guard", action="store_true", help="do not watch for runaway loops")
+    group.add_argument("--script", type=Path, default=None, help="what the scripted model says")
     group.add_argument("--max-lanes", type=_positive, default=EngineSettings().max_lanes)
 
 
@@ -35,6 +39,10 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
         ),
         cache=CacheSettings(resident_bytes=args.resident_bytes, prefix_rounds=args.prefix_rounds),
         max_lanes=args.max_lanes,
+        script=args.script,
+        guard=not args.no_guard,
+        keep_reasoning=args.keep_reasoning,
+        state_directory=getattr(args, "state_dir", None),
     )
 
 

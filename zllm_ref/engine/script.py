@@ -1,0 +1,221 @@
+"""What the scripted model says: an answer in segments, and how it comes out.
+
+Without a script: two sentences; where tools are offered and the last word was a user's, a call of the first (or demanded)
+tool with the smallest arguments that fit; where a format is asked for, the smallest text in it. With one, a JSON file:
+
+    {"tokens_per_step": 1,
+     "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
+                  "fault": {"after_tokens": 5, "stall_seconds": 2}}]}
+
+The answer is chosen by how many times the assistant has already spoken, round and round: the same request always gets the
+same answer. A fault before the first token has `after_tokens` 0; without `stall_seconds` the runtime fails there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zllm_ref.canonical.json_value import JsonObject, JsonTextError, from_python, parse_json_object, to_python
+from zllm_ref.canonical.message import CustomToolCall, Message, Part, Role, Text, ToolCall
+from zllm_ref.canonical.request import (
+    CustomTool,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    Request,
+    Tool,
+    ToolChoiceNamed,
+    ToolChoiceNone,
+    ToolChoiceRequired,
+)
+from zllm_ref.dialect import ToolDialect, encode
+from zllm_ref.engine.minimal_value import minimal_value
+from zllm_ref.tokenizer.vocabulary import Vocabulary
+
+SCRIPTED_TEXT = "This is the scripted model. It says these two sentences and ends."
+
+
+class ScriptError(ValueError):
+    """The script file does not say what a script says; the text tells where."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, and after how many tokens."""
+
+    after_tokens: int = 0
+    stall_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class ScriptedAnswer:
+    """Reasoning, then text and calls in their order."""
+
+    reasoning: str = ""
+    parts: tuple[Part, ...] = ()
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class Script:
+    """Empty `answers`: the model decides by the request, as described above."""
+
+    answers: tuple[ScriptedAnswer, ...] = ()
+    tokens_per_step: int = 1
+
+    def answer_to(self, request: Request) -> ScriptedAnswer:
+        if self.answers:
+            spoken = sum(message.role is Role.ASSISTANT for message in request.messages)
+            return self.answers[spoken % len(self.answers)]
+        return _unscripted(request)
+
+
+@dataclass
+class TokenScript:
+    """A `ScriptPort`: an answer in ids, played some at a time, with its fault."""
+
+    ids: tuple[int, ...]
+    tokens_per_step: int = 1
+    fault: Fault | None = None
+    _has_stalled: bool = field(default=False, repr=False)
+
+    def next_ids(self, produced: Sequence[int]) -> Sequence[int]:
+        start = len(produced)
+        end = start + self.tokens_per_step
+        if self.fault is not None and not self._has_stalled:
+            if start >= self.fault.after_tokens:
+                if self.fault.stall_seconds is None:
+                    raise RuntimeError(f"the script's fault after {self.fault.after_tokens} tokens")
+                self._has_stalled = True
+                time.sleep(self.fault.stall_seconds)
+            else:
+                end = min(end, self.fault.after_tokens)
+        return self.ids[start:end]
+
+
+def token_script(script: Script, request: Request, dialect: ToolDialect, vocabulary: Vocabulary) -> TokenScript:
+    """The answer to `request` as the ids that a model of this dialect would have generated."""
+    answer = script.answer_to(request)
+    ids = _reasoning_ids(answer.reasoning, request, dialect, vocabulary)
+    ids += vocabulary.encode_text("".join(part.text for part in answer.parts if isinstance(part, Text)))
+    calls = tuple(part for part in answer.parts if isinstance(part, ToolCall | CustomToolCall))
+    if calls:
+        ids += encode(dialect.render_calls(Message(Role.ASSISTANT, calls)), vocabulary)
+    ids.append(_end_id(dialect, vocabulary))
+    return TokenScript(tuple(ids), script.tokens_per_step, answer.fault)
+
+
+def read_script(path: Path | None) -> Script:
+    """The script in a file; None: an empty script. Raises ScriptError, OSError."""
+    if path is None:
+        return Script()
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ScriptError(f"script {path}: got text that is no JSON ({error}), allowed an object with answers") from None
+    if not isinstance(value, dict) or not isinstance(value.get("answers", []), list):
+        raise ScriptError(f"script {path}: got {type(value).__name__}, allowed an object with a list of answers")
+    answers = tuple(_read_answer(item, f"{path}: answers[{index}]") for index, item in enumerate(value.get("answers", [])))
+    return Script(answers, max(1, int(value.get("tokens_per_step", 1))))
+
+
+def _read_answer(value: Any, where: str) -> ScriptedAnswer:
+    if not isinstance(value, dict) or not isinstance(value.get("segments", []), list):
+        raise ScriptError(f"{where}: got {value!r:.80}, allowed an object with a list of segments")
+    reasoning = ""
+    parts: list[Part] = []
+    for index, segment in enumerate(value.get("segments", [])):
+        match segment:
+            case {"reasoning": str(text)}:
+                reasoning += text
+            case {"text": str(text)}:
+                parts.append(Text(text))
+            case {"call": {"name": str(name), "arguments": dict(arguments)}}:
+                parts.append(ToolCall("", name, _object(arguments)))
+            case {"call": {"name": str(name), "arguments": str(text)}}:
+                parts.append(ToolCall("", name, _parse(text, where)))
+            case _:
+                raise ScriptError(f"{where}.segments[{index}]: got {segment!r:.80}, allowed reasoning, text or call")
+    fault = value.get("fault")
+    return ScriptedAnswer(reasoning, tuple(parts), None if fault is None else _read_fault(fault, where))
+
+
+def _read_fault(value: Any, where: str) -> Fault:
+    if not isinstance(value, dict):
+        raise ScriptError(f"{where}.fault: got {value!r:.80}, allowed an object with after_tokens and stall_seconds")
+    stall = value.get("stall_seconds")
+    return Fault(int(value.get("after_tokens", 0)), None if stall is None else float(stall))
+
+
+def _unscripted(request: Request) -> ScriptedAnswer:
+    match request.response_format:
+        case JsonObjectFormat():
+            return ScriptedAnswer(parts=(Text("{}"),))
+        case JsonSchemaFormat(schema=schema):
+            return ScriptedAnswer(parts=(Text(json.dumps(minimal_value(to_python(schema)), ensure_ascii=False)),))
+    tool = _tool_to_call(request)
+    if tool is None:
+        return ScriptedAnswer(parts=(Text(SCRIPTED_TEXT),))
+    if isinstance(tool, CustomTool):
+        return ScriptedAnswer(parts=(CustomToolCall("", tool.name, SCRIPTED_TEXT, tool.namespace),))
+    value = minimal_value(to_python(tool.parameters) if tool.parameters is not None else {})
+    return ScriptedAnswer(parts=(ToolCall("", tool.name, _object(value if isinstance(value, dict) else {}), tool.namespace),))
+
+
+def _tool_to_call(request: Request) -> Tool | None:
+    choice = request.tool_choice
+    tools = [tool for tool in request.tools if not getattr(tool, "deferred", False)]
+    if not tools or isinstance(choice, ToolChoiceNone):
+        return None
+    if isinstance(choice, ToolChoiceNamed):
+        return next((tool for tool in tools if tool.name == choice.name), None)
+    if choice.allowed is not None:
+        tools = [tool for tool in tools if tool.name in choice.allowed]
+    is_users_turn = bool(request.messages) and request.messages[-1].role is Role.USER
+    has_results = bool(request.messages) and bool(request.messages[-1].tool_results)
+    wants_call = isinstance(choice, ToolChoiceRequired) or (is_users_turn and not has_results)
+    return tools[0] if tools and wants_call else None
+
+
+def _reasoning_ids(text: str, request: Request, dialect: ToolDialect, vocabulary: Vocabulary) -> list[int]:
+    layout = dialect.definition.reasoning
+    if layout is None:
+        return []
+    started = dialect.starts_in_reasoning(request.reasoning)
+    if not text and not started:
+        return []
+    opener, closer = vocabulary.marker_id(layout.open_marker.name), vocabulary.marker_id(layout.close_marker.name)
+    ids: list[int] = []
+    if not started and opener is not None:
+        ids += [*vocabulary.encode_text(layout.before_open), opener, *vocabulary.encode_text(layout.after_open)]
+    ids += vocabulary.encode_text(text + layout.before_close)
+    if closer is not None:
+        ids.append(closer)
+    return ids + vocabulary.encode_text(layout.after_close)
+
+
+def _end_id(dialect: ToolDialect, vocabulary: Vocabulary) -> int:
+    """The dialect's own end of a turn."""
+    for name in dialect.definition.end_markers:
+        token_id = vocabulary.marker_id(name)
+        if token_id is not None:
+            return token_id
+    end = vocabulary.marker_id("<|im_end|>")
+    return dialect.stop_ids[0] if end is None else end
+
+
+def _object(value: dict[str, Any]) -> JsonObject:
+    found = from_python(value)
+    assert isinstance(found, JsonObject)
+    return found
+
+
+def _parse(text: str, where: str) -> JsonObject:
+    try:
+        return parse_json_object(text)
+    except JsonTextError as error:
+        raise ScriptError(f"{where}: {error}") from None
