@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from zllm_ref import __version__
 
-COMMANDS = ("serve", "doctor", "bench", "models", "dialect", "fence", "cache", "cache_lab")
+COMMANDS = ("serve", "doctor", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
