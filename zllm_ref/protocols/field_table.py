@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
-from zllm_ref.canonical.json_value import JsonValue, kind_of
+from zllm_ref.canonical.json_value import JsonValue, dump_json, kind_of
 from zllm_ref.protocols.reader import Reader, unsupported, wrong_type
 
 
@@ -63,6 +63,21 @@ class FieldTable:
             elif value not in field.neutral:
                 raise unsupported(reader.at(name), name, field.because)
         return tuple(ignored)
+
+
+def as_markdown(table: FieldTable) -> str:
+    """The rows for people: a field, what becomes of it, and why."""
+    lines = ["| field | becomes | why |", "|---|---|---|"]
+    for field in table.fields:
+        because = field.because
+        if field.support is Support.REFUSED and field.neutral:
+            because += "; accepted where it asks for nothing: " + ", ".join(f"`{_shown(value)}`" for value in field.neutral)
+        lines.append(f"| `{field.name}` | {field.support.value} | {because} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: JsonValue) -> str:
+    return dump_json(value)
 
 
 def used(*names: str) -> Iterable[Field]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from zllm_ref.canonical.event import Event
 
-
 MAX_BATCH = 256  # the backlog of a slow reader is worked off in pieces, so that the other streams get their turns
 
 
