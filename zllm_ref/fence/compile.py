@@ -44,7 +44,7 @@ class CompiledRegion:
     """Where the text goes on in one way only, the tokenizer's own ids for it are the only ones allowed."""
 
     def open(self) -> Region:
-        return Region(self.prototype, is_forcing=self.is_forcing)
+        return Region(self.root, self.prototype, is_forcing=self.is_forcing)
 
     def spell(self, data: bytes) -> list[int]:
         """Some ids that spell `data` (bytes that a token carried over into the region)."""

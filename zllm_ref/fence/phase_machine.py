@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from zllm_ref.fence.compile import CompiledRegion
 from zllm_ref.fence.free_text import FreeText
-from zllm_ref.fence.grammar import Marker
+from zllm_ref.fence.grammar import Marker, Node
 from zllm_ref.fence.mask import TokenMask, count_allowed, mask_of
 from zllm_ref.fence.region import RegionStep
 from zllm_ref.tokenizer import Vocabulary
@@ -131,6 +131,11 @@ class PhaseMachine:
             if state is None:
                 return count
         return len(token_ids)
+
+    def region_path(self) -> tuple[Node, list[int]] | None:
+        """In a region: its grammar, and the ids that were read of it. For explanations."""
+        step = self._state.step
+        return None if step is None else (step.region.root, step.region.path(step))
 
     def is_free(self) -> bool:
         """In a region: the model is writing a value here, not filling in structure."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher
 
+from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.mask import TokenMask
 
 _FAR = 24
@@ -40,7 +41,8 @@ class RegionStep:
 class Region:
     """One opened region. Steps of different regions never meet."""
 
-    def __init__(self, prototype: LLMatcher, *, is_forcing: bool = True) -> None:
+    def __init__(self, root: Node, prototype: LLMatcher, *, is_forcing: bool = True) -> None:
+        self.root = root
         self.start = RegionStep(self, None, -1)
         self._is_forcing = is_forcing
         self._matchers: list[tuple[Any, RegionStep]] = [(prototype.deep_copy(), self.start)]
@@ -58,6 +60,10 @@ class Region:
         if step.mask is None:
             step.mask = np.frombuffer(self._matcher_at(step).compute_bitmask(), dtype=np.int32)
         return step.mask
+
+    def path(self, step: RegionStep) -> list[int]:
+        """The ids from the region's beginning to `step`."""
+        return _way(self.start, step)[1]
 
     def forced(self, step: RegionStep) -> tuple[int, ...]:
         """The ids that must follow, in the tokenizer's own spelling."""

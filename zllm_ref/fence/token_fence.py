@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from zllm_ref.fence.generation_guard import GenerationGuard, Verdict
+from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.json_schema_fence import SchemaProblem
 from zllm_ref.fence.mask import TokenMask, every_token, is_allowed, mask_of, without
 from zllm_ref.fence.phase_machine import Phase, PhaseMachine, PhasePlan
@@ -61,6 +62,10 @@ class TokenFence:
     def verdict(self) -> Verdict:
         """What the guard says now. STOP stays, so that such an end can be told from the model's own."""
         return self._guard.verdict if self._guard is not None else Verdict.GO_ON
+
+    def region_path(self) -> tuple[Node, list[int]] | None:
+        """In a region: its grammar, and the ids that were read of it. For explanations."""
+        return self._phases.region_path()
 
     def allowed(self) -> TokenMask | None:
         if self._guard is None:
