@@ -1,4 +1,4 @@
-"""Which keys the rows of a lane may see, in the whole tiles that attention reads.
+"""Which keys the rows of a lane may see, in whole tiles: an indexer's product has one shape, never a cut one.
 
 keys      |0 ............ position ...| future |  zeroed rest of the tile |
 visible    1 1 1 1 1 1 1 1 1 1 1 1 1   0 0 0 0   0 0 0 0 0 0 0
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zllm_ref.runtime.numerics import Numerics
+from zllm_ref.runtime.numerics import KEY_TILE, Numerics, round_up
 from zllm_ref.runtime.step import LaneSlice, Step
 
 
@@ -38,7 +38,8 @@ def lane_keys(step: Step, numerics: Numerics) -> list[LaneKeys]:
     """What the layers of a step share: made once, used by each."""
     result = []
     for lane in step.lanes:
-        key_length = numerics.key_length(lane.start + lane.num_rows)
+        num_keys = lane.start + lane.num_rows
+        key_length = round_up(num_keys, KEY_TILE) if numerics.invariant else num_keys
         positions = step.positions[lane.row : lane.row + lane.num_rows]
         keys = torch.arange(key_length, device=positions.device)
         result.append(LaneKeys(lane, key_length, keys[None, :] <= positions[:, None]))

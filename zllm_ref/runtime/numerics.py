@@ -4,8 +4,8 @@ Not on how many rows run beside it, not on where a prompt was cut into chunks, n
 Stock kernels pick their algorithm by shape, so the contract is kept by shapes that never vary where it matters:
 
     linear      rows padded to `row_tile`: oneDNN bf16 takes another path for 1 row, MKL fp32 for fewer than 4 rows a thread
-    attention   query rows padded to `QUERY_TILE`, keys in tiles of `KEY_TILE` from absolute position 0, the last one cut at `KEY_STEPS`;
-                what lies beyond a row's own position is masked, and a masked tile adds exactly nothing
+    attention   query rows padded to `QUERY_TILE`, keys in tiles of `KEY_TILE` from absolute position 0, the last one
+                cut at `KEY_STEPS`; what lies beyond a row's own position is masked, and a masked tile adds exactly nothing
     grouped     one product a group of columns, as a batch of products with the step's padded rows
     float32     router logits, indexer scores: products that stay float32 in any model pad to `FLOAT32_ROW_TILE` by themselves
     elementwise exponentials and sigmoids of odd sizes go through `whole_vectors`

@@ -56,6 +56,14 @@ class StateTensor:
         return torch.zeros((self.layers, *rows, *self.row_shape), dtype=self.dtype, device=device)
 
 
+@dataclass(frozen=True)
+class StateMark:
+    """A point of a session to which it can return: its length, and a copy of what does not grow (None: everything grows)."""
+
+    length: int
+    fixed: Payload | None
+
+
 class StateDeclaration:
     """All state tensors of a model, and what follows from them."""
 
@@ -198,10 +206,22 @@ class SessionState:
         other.length = self.length
         return other
 
+    def mark(self) -> StateMark:
+        """Where the session stands now. Costs a copy of the fixed tensors: nothing, where everything grows."""
+        return StateMark(self.length, self.copy_fixed())
+
+    def return_to(self, mark: StateMark) -> None:
+        """Forgets every token since the mark. Rows of growing tensors behind the length stay, and nobody reads them."""
+        if not 0 <= mark.length <= self.length:
+            raise ValueError(f"return to a mark: got length {mark.length}, allowed 0 to {self.length}")
+        if mark.fixed is not None:
+            self.load_fixed(mark.fixed)
+        self.length = mark.length
+
     def rollback(self, length: int) -> None:
         """Forgets every token from `length` on. Only for cuttable states; others restore a copy of their fixed tensors."""
         if not self.declaration.cuttable and length != self.length:
-            raise ValueError("rollback: this state has fixed tensors, restore them from a copy made before")
+            raise ValueError("rollback: this state is right at one length alone, return to a mark instead")
         if not 0 <= length <= self.length:
             raise ValueError(f"rollback: got {length}, allowed 0 to {self.length}")
         self.length = length
