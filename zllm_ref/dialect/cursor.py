@@ -12,10 +12,6 @@ from enum import Enum
 
 from zllm_ref.dialect.markup import held_suffix
 
-_OPENERS = ("<", "&lt;", "\\<")
-_LONGEST_REPAIR = 200
-"""Repair mode waits this long for the end of something that begins like a tag."""
-
 
 class Wait(Enum):
     """More text decides."""
@@ -28,10 +24,14 @@ WAIT = Wait.WAIT
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A string to look for. With a `tolerant` pattern (repair mode) its misspellings are found, too."""
+    """A string to look for. With a `tolerant` pattern (repair mode) its misspellings are found, too.
+
+    `beginning` matches, at the end of a text, whatever could still become a match of `tolerant`.
+    """
 
     literal: str
     tolerant: re.Pattern[str] | None = None
+    beginning: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +164,15 @@ class Cursor:
 
     def _could_begin(self, tag: Tag, position: int) -> bool:
         """The rest of the text from here on is the beginning of the tag."""
-        rest = self._text[position : position + max(len(tag.literal), _LONGEST_REPAIR)]
-        if position + len(rest) < len(self._text):
-            return False
-        if tag.literal.startswith(rest):
+        left = len(self._text) - position
+        if left < len(tag.literal) and tag.literal.startswith(self._text[position:]):
             return True
-        return tag.tolerant is not None and _begins_like_a_tag(rest)
+        return tag.beginning is not None and bool(tag.beginning.match(self._text, position))
 
     def _held(self, tags: Sequence[Tag]) -> int:
         held = held_suffix(self._text, [tag.literal for tag in tags], self._position)
-        if any(tag.tolerant is not None for tag in tags):
-            start = max(self._position, len(self._text) - _LONGEST_REPAIR)
-            for position in range(start, len(self._text)):
-                if _begins_like_a_tag(self._text[position:]):
-                    return max(held, len(self._text) - position)
+        for tag in tags:
+            match = tag.beginning.search(self._text, self._position) if tag.beginning is not None else None
+            if match and match.group():
+                held = max(held, len(self._text) - match.start())
         return held
-
-
-def _begins_like_a_tag(rest: str) -> bool:
-    """`rest` is the beginning of something like `<…>` that has not ended."""
-    for opener in _OPENERS:
-        if opener.startswith(rest):
-            return True
-        if rest.startswith(opener):
-            return len(rest) < _LONGEST_REPAIR and ">" not in rest and "&gt;" not in rest and "\n\n" not in rest[1:]
-    return False

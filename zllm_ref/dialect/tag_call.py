@@ -119,7 +119,7 @@ class TagCall:
                 return False
         elif not self._read_bare_name():
             return False
-        self.tool, self._arguments = self._context.start_call(self._name)
+        self.tool, self._arguments = self._context.start_call(self._name.strip() if self._context.repairs else self._name)
         self._step = _Step.BODY
         return True
 
@@ -173,6 +173,8 @@ class TagCall:
         self._key += text
         if found is None:
             return False
+        if self._context.repairs:
+            self._key = self._key.strip()
         tags, claims = next((tags, claims) for tags, claims in self._key_closers if tags[0] is found.tag)
         self._claims_string = claims if self._layout.marks_strings else None
         self._after_key = list(tags[1:])

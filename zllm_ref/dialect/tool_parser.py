@@ -22,7 +22,7 @@ from zllm_ref.dialect.event import Diagnostic, DiagnosticKind, ParserEvent, Reas
 from zllm_ref.dialect.json_call import JsonCall
 from zllm_ref.dialect.known_tool import known_tools
 from zllm_ref.dialect.markup import Alphabet, Framing
-from zllm_ref.dialect.repair import tolerant_pattern
+from zllm_ref.dialect.repair import tolerant_tag
 from zllm_ref.dialect.tag_call import TagCall
 from zllm_ref.tokenizer.detokenizer import Piece, TextPiece
 from zllm_ref.tokenizer.vocabulary import Vocabulary
@@ -119,8 +119,7 @@ class ToolParser:
 
     def _tag(self, framing: Framing) -> Tag:
         stripped = tuple(piece.strip("\n") if isinstance(piece, str) else piece for piece in framing)
-        literal = self._alphabet.of_framing(stripped)
-        return Tag(literal, tolerant_pattern(stripped, self._alphabet) if self._repairs else None)
+        return tolerant_tag(stripped, self._alphabet) if self._repairs else Tag(self._alphabet.of_framing(stripped))
 
     def _prepare_tags(self, ends_reasoning_at_call: bool) -> None:
         layout = self._layout
