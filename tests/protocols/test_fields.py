@@ -52,9 +52,9 @@ def test_the_documentation_lists_the_tables_as_they_are() -> None:
 
 def rendered() -> str:
     intro = (
-        "# Request fields\n\nWhat becomes of every documented field. *used*: read and checked. *no effect*: its type is checked, it is\n"
-        "accepted, and the last column says why it changes nothing. *refused*: a 400 that names the field. Null counts as absent.\n"
-        "Generated from the tables in `zllm_ref/protocols/*/fields.py`, and checked.\n"
+        "# Request fields\n\nWhat becomes of every documented field. *used*: read and checked. *no effect*: its type is\n"
+        "checked, it is accepted, and the last column says why it changes nothing. *refused*: a 400 that names the field.\n"
+        "Null counts as absent. Generated from the tables in `zllm_ref/protocols/*/fields.py`, and checked.\n"
     )
     titles = (("Chat Completions", CHAT), ("Responses", RESPONSES), ("Messages", MESSAGES))
     return intro + "".join(f"\n## {title}\n\n{as_markdown(table)}" for title, table in titles)

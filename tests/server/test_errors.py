@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server.fake_engine import FakeEngine
@@ -296,7 +296,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=max(25, settings.default.max_examples // 4), deadline=None)
 @given(data=st.data())
 async def test_whatever_comes_in_is_answered_or_refused_never_a_fault_of_ours(path: str, data: st.DataObject) -> None:
     body = data.draw(mutated(PATHS[path], FIELDS))
