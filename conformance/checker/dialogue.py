@@ -122,6 +122,9 @@ def _chat(asked: Ask) -> dict[str, Any]:
             "type": "json_schema",
             "json_schema": {"name": "answer", "strict": True, "schema": asked.schema},
         }
+    if asked.thinks:
+        body["reasoning_effort"] = "low"
+        body.pop("temperature")
     return body
 
 

@@ -64,15 +64,21 @@ class SessionMachine:
         if event_name is not None:
             found.append(self._violation("WS2", "event: line", "none", show(event_name)))
         lane_name = payload.get(self._lane_path)
-        if lane_name is not None and not (isinstance(lane_name, str) and self._lane_pattern.match(lane_name)):
+        is_from_client = isinstance(kind, str) and kind in self._client
+        if (
+            lane_name is not None
+            and not is_from_client
+            and not (isinstance(lane_name, str) and self._lane_pattern.match(lane_name))
+        ):
             return [
                 *found,
                 self._violation(self._lane_rule, f"field {self._lane_path}", self._lane_pattern.pattern, show(lane_name)),
             ]
+        lane_name = lane_name if isinstance(lane_name, str) else None
         lane = self._lanes.setdefault(lane_name, _Lane()) if len(self._lanes) < _MAX_LANES else _Lane()
-        if isinstance(kind, str) and kind in self._client:
+        if is_from_client:
             self._has_requests = True
-            lane.num_requests += self._client[kind] == "create"
+            lane.num_requests += kind == "response.create"
             return found
         if isinstance(kind, str) and kind in self._session_events:
             found.extend(

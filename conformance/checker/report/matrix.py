@@ -16,7 +16,8 @@ _MAX_TRACE = 20_000
 _MARKS = {"held": "✓", "broken": "✗", "lapsed": "!", "unproven": "?", "excluded": "–"}
 _STYLE = """
 body{font:14px/1.4 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse}
-th,td{border:1px solid #ccc;padding:.2rem .5rem;text-align:left;vertical-align:top}thead th{position:sticky;top:0;background:#fff}
+th,td{border:1px solid #ccc;padding:.2rem .5rem;text-align:left;vertical-align:top}
+thead th{position:sticky;top:0;background:#fff}
 td.held{background:#dff3df}td.broken{background:#f6c9c9}td.lapsed{background:#fbeeb8}td.unproven,td.excluded{background:#eee;color:#666}
 td a{color:inherit;text-decoration:none;font-weight:bold}pre{white-space:pre-wrap;word-break:break-all;background:#f7f7f7;padding:.6rem}
 section{margin-top:2rem;border-top:1px solid #ccc}
@@ -30,7 +31,9 @@ def write_matrix(folders: Sequence[Path], path: Path) -> None:
     heads = "".join(
         f"<th>{html.escape(str(run.head['run']))}<br><small>{html.escape(_subtitle(run))}</small></th>" for run in runs
     )
-    rows, details, traces = [], [], {}
+    rows: list[str] = []
+    details: list[str] = []
+    traces: dict[tuple[int, str], str] = {}
     for requirement in load_requirements().values():
         cells = []
         for number, (run, table) in enumerate(zip(runs, tables, strict=True)):
@@ -74,8 +77,14 @@ def _detail(run: Results, result: RuleResult, anchor: str, trace_anchor: str) ->
 
 
 _LABELS = (
-    ("where", "where"), ("event", "event"), ("want", "expected"), ("got", "got"), ("bytes", "raw"), ("hurts", "consequence"), ("again", "curl"),
-)  # fmt: skip
+    ("where", "where"),
+    ("event", "event"),
+    ("want", "expected"),
+    ("got", "got"),
+    ("bytes", "raw"),
+    ("hurts", "consequence"),
+    ("again", "curl"),
+)
 
 
 def _wire(run: Results, trace: str, anchor: str) -> str:

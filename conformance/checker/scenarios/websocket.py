@@ -14,7 +14,7 @@ from conformance.checker.verdict import StopError, Verdict
 
 TABLE = Table()
 _RESPONSES = ("responses",)
-_VOLATILE = frozenset({"id", "item_id", "created_at", "completed_at", "call_id", "obfuscation", "store"})
+_VOLATILE = frozenset({"id", "created_at", "completed_at", "obfuscation", "store"})
 
 
 @TABLE.scenario("websocket-upgrade", "websocket", "WS1 C7", _RESPONSES, is_optional=True)
@@ -177,5 +177,7 @@ def _final(events: list[dict[str, Any]]) -> dict[str, Any]:
 def _stable(value: Any) -> Any:
     """An event without what differs between two runs of the same turn."""
     if isinstance(value, dict):
-        return {key: _stable(inner) for key, inner in value.items() if key not in _VOLATILE and not key.endswith("_details")}
+        return {
+            key: _stable(inner) for key, inner in value.items() if key not in _VOLATILE and not key.endswith(("_details", "_id"))
+        }
     return [_stable(inner) for inner in value] if isinstance(value, list) else value
