@@ -9,6 +9,7 @@ their shared key head:
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -17,6 +18,9 @@ from torch import Tensor
 from zllm_ref.runtime.numerics import KEY_TILE, Numerics, causal_mask, round_up
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import LaneSlice, Step
+
+QUERY_TILE_TOKENS = 64
+"""Rows of a lane that attend together: as many as the finest key step."""
 
 
 class StepAttention(Protocol):
@@ -102,43 +106,63 @@ class _DecodeRound:
 
 
 class _Chunks:
-    """Lanes of any number of rows: prefill chunks, appends, verifications."""
+    """Lanes of any number of rows: prefill chunks, appends, verifications.
+
+    A lane is cut into query tiles at absolute positions, each with as many keys as its last row sees: of the square above
+    the diagonal only what lies in the last key step is computed, whatever the chunk's length.
+    """
 
     def __init__(self, attention: KeyValueAttention, step: Step) -> None:
         self._attention = attention
-        self._step = step
+        self._lanes = step.lanes
         self._result = torch.zeros(
             (step.ids.shape[0], attention.heads * attention.dim), dtype=attention.numerics.dtype, device=step.ids.device
         )
-        self._lanes = [self._prepare(lane, step) for lane in step.lanes]
-
-    def _prepare(self, lane: LaneSlice, step: Step) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor]:
-        attention, numerics = self._attention, self._attention.numerics
-        key_length = numerics.key_length(lane.start + lane.num_rows)
-        rows = lane.num_rows * attention.group
-        positions = step.positions[lane.row : lane.row + lane.num_rows].repeat_interleave(attention.group)
-        mask = causal_mask(positions, key_length, numerics.dtype)
-        padded = numerics.query_rows(rows)
-        if padded != rows:  # padding rows see everything: their result is thrown away
-            mask = torch.cat((mask, mask.new_zeros((1, 1, padded - rows, key_length))), 2)
-        queries = mask.new_zeros((1, attention.kv_heads, padded, attention.dim))
-        return mask, attention.views(lane.state, key_length), queries
+        self._views = [attention.views(lane.state, round_up(lane.start + lane.num_rows, KEY_TILE)) for lane in step.lanes]
+        self._tiles = [[_Tile(attention, step, lane, *rows) for rows in _tile_rows(lane)] for lane in step.lanes]
 
     def attend(self, layer: int, queries: Tensor, keys_values: Tensor) -> Tensor:
         attention = self._attention
         heads = (attention.kv_heads, attention.group, attention.dim)
-        for lane, (mask, views, padded) in zip(self._step.lanes, self._lanes, strict=True):
+        for lane, views, tiles in zip(self._lanes, self._views, self._tiles, strict=True):
             if lane.state.gate is not None:
                 lane.state.gate(layer)
-            end = lane.row + lane.num_rows
-            lane.state.tensors[attention.name][layer, lane.start : lane.start + lane.num_rows].copy_(keys_values[lane.row : end])
-            rows = lane.num_rows * attention.group
-            padded[0, :, :rows].view(attention.kv_heads, lane.num_rows, attention.group, attention.dim).copy_(
-                queries[lane.row : end].view(-1, *heads).transpose(0, 1)
+            lane.state.tensors[attention.name][layer, lane.start : lane.start + lane.num_rows].copy_(
+                keys_values[lane.row : lane.row + lane.num_rows]
             )
             keys, values = views[layer]
-            output = attention.numerics.attend(padded, keys, values, mask, attention.scale)
-            self._result[lane.row : end].view(-1, *heads).copy_(
-                output[0, :, :rows].view(attention.kv_heads, lane.num_rows, attention.group, attention.dim).transpose(0, 1)
-            )
+            for tile in tiles:
+                tile.real_queries.copy_(queries[tile.first : tile.end].view(-1, *heads).transpose(0, 1))
+                seen = tile.key_length
+                output = attention.numerics.attend(
+                    tile.queries, keys[:, :, :seen], values[:, :, :seen], tile.mask, attention.scale
+                )
+                self._result[tile.first : tile.end].view(-1, *heads).copy_(
+                    output[0, :, : tile.num_queries].view(tile.real_queries.shape).transpose(0, 1)
+                )
         return self._result
+
+
+class _Tile:
+    """Some rows of one lane, step rows [first, end): their padded queries, their mask, how many keys they read."""
+
+    def __init__(self, attention: KeyValueAttention, step: Step, lane: LaneSlice, first: int, end: int) -> None:
+        numerics, group = attention.numerics, attention.group
+        self.first, self.end = first, end
+        self.num_queries = (end - first) * group
+        self.key_length = numerics.key_length(lane.start + end - lane.row)
+        padding = numerics.query_rows(self.num_queries) - self.num_queries
+        mask = causal_mask(step.positions[first:end].repeat_interleave(group), self.key_length, numerics.dtype)
+        # padding rows see everything: their result is thrown away
+        self.mask = torch.nn.functional.pad(mask, (0, 0, 0, padding)) if padding else mask
+        self.queries = mask.new_zeros((1, attention.kv_heads, self.num_queries + padding, attention.dim))
+        shape = (attention.kv_heads, end - first, group, attention.dim)
+        self.real_queries = self.queries[0, :, : self.num_queries].view(shape)
+
+
+def _tile_rows(lane: LaneSlice) -> list[tuple[int, int]]:
+    """Step rows of a lane, cut where its positions are multiples of `QUERY_TILE_TOKENS`."""
+    borders = range(lane.start // QUERY_TILE_TOKENS + 1, (lane.start + lane.num_rows - 1) // QUERY_TILE_TOKENS + 1)
+    offset = lane.row - lane.start
+    cuts = [lane.row, *(border * QUERY_TILE_TOKENS + offset for border in borders), lane.row + lane.num_rows]
+    return list(pairwise(cuts))
