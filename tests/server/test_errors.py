@@ -308,3 +308,30 @@ async def test_whatever_comes_in_is_answered_or_refused_never_a_fault_of_ours(pa
     if response.status_code != 200:
         assert not engine.requests
         check_shape(path, response)
+
+
+async def test_a_compressed_body_is_named_and_not_misread() -> None:
+    async with client() as http:
+        response = await http.post("/v1/responses", content=b"\x28\xb5", headers={"content-encoding": "zstd"})
+
+    assert response.status_code == 400
+    assert check_shape("/v1/responses", response)["param"] == "content-encoding"
+
+
+async def test_a_large_body_is_read_like_a_small_one() -> None:
+    engine = FakeEngine()
+    long = "w" * 200_000
+    async with client(engine) as http:
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            whole = {**PATHS[path], "messages": [{"role": "user", "content": long}]}
+            assert (await http.post(path, json=whole)).status_code == 200
+            wrong = await http.post(path, json={**whole, "temperature": "hot"})
+            assert wrong.status_code == 400
+            assert "temperature" in check_shape(path, wrong)["message"]
+
+    assert [request.messages[0].text for request in engine.requests] == [long] * 2
+
+
+def test_an_unknown_profile_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="wings"):
+        create_app(FakeEngine(), ServerSettings(profile="wings"))

@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -330,3 +332,33 @@ def test_a_failure_after_tokens_is_the_responses_own_end(serve: Serve) -> None:
 
     assert failed["type"] == "response.failed"
     assert (refused["type"], refused["status"]) == ("error", 500)
+
+
+FRAMES = st.one_of(
+    st.text(max_size=40),
+    st.binary(max_size=40),
+    st.dictionaries(
+        st.sampled_from(["type", "stream_id", "model", "input", "tools", "previous_response_id", "generate", "store"]),
+        st.sampled_from(["response.create", "response.steer", "fake", "x", "", 5, None, True, [], {}, [{}], [{"role": "user"}]]),
+        max_size=6,
+    ).map(json.dumps),
+)
+
+
+def test_whatever_is_said_is_answered_and_the_connection_lives(serve: Serve) -> None:
+    server = serve()
+
+    @settings(max_examples=max(30, settings.default.max_examples // 4), deadline=None)
+    @given(frame=FRAMES)
+    def speak(frame: str | bytes) -> None:
+        socket.send(frame)
+        answer = hear(socket)
+        assert answer["type"] in ("error", "response.created", "response.steer.failed")
+        if answer["type"] == "error":
+            assert 400 <= answer["status"] < 500
+        elif answer["type"] == "response.created":
+            rest(socket)
+
+    with connection(server) as socket:
+        speak()
+        assert final(turn(socket, input="still there?"))

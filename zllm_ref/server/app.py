@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.config import ServerSettings
 from zllm_ref.protocols import models as model_shapes
+from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.seal import Seal
 from zllm_ref.protocols.sse import dump
 from zllm_ref.server import endpoints, responses_api
@@ -50,7 +51,8 @@ _ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
 
 
 def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
-    """The ASGI application that serves this engine."""
+    """The ASGI application that serves this engine. Raises ValueError for an unknown profile."""
+    Profile(settings.profile)
     store = ResponseStore(
         settings.state_directory,
         ttl_seconds=settings.response_ttl_seconds,

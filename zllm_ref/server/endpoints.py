@@ -12,21 +12,24 @@ from zllm_ref.server.wire import CHAT, MESSAGES
 
 async def chat_completions(exchange: Exchange) -> None:
     caller = exchange.authenticate()
-    call = openai_chat.parse_request(await exchange.body(), exchange.context(caller))
+    body, context = await exchange.body(), exchange.context(caller)
+    call = await exchange.translated(lambda: openai_chat.parse_request(body, context))
     include_usage = None if call.stream else True
     await exchange.answer(CHAT, call, openai_chat.Stream(call, include_usage=include_usage))
 
 
 async def messages(exchange: Exchange) -> None:
     caller = exchange.authenticate()
-    call = anthropic_messages.parse_request(await exchange.body(), exchange.context(caller))
+    body, context = await exchange.body(), exchange.context(caller)
+    call = await exchange.translated(lambda: anthropic_messages.parse_request(body, context))
     await exchange.answer(MESSAGES, call, anthropic_messages.Stream(call))
 
 
 async def count_tokens(exchange: Exchange) -> None:
     """X6: the same parsing, rendering and encoding as a request that generates."""
     caller = exchange.authenticate()
-    call = anthropic_messages.parse_count_request(await exchange.body(), exchange.context(caller))
+    body, context = await exchange.body(), exchange.context(caller)
+    call = await exchange.translated(lambda: anthropic_messages.parse_count_request(body, context))
     await exchange.respond(dump({"input_tokens": await _count(exchange, call.request)}))
 
 

@@ -54,6 +54,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._has_started = False
+        self._is_large = False
 
     async def run(self, work: Callable[[Exchange], object]) -> None:
         """Runs an endpoint's work; every error becomes a response of the path's protocol, and none shows its insides."""
@@ -78,8 +79,17 @@ class Exchange:
         return authenticate(self._scope, self.state.settings)
 
     async def body(self) -> JsonObject:
+        encoding = header(self._scope, b"content-encoding")
+        if encoding not in ("", "identity"):
+            message = f"content-encoding: got '{encoding[:50]}', allowed an uncompressed body"
+            raise ApiError(ErrorKind.UNSUPPORTED, message, param="content-encoding")
         raw = await read_request(self._scope, self._receive, self.state.settings.max_body_bytes)
-        return read_body(raw) if len(raw) <= _INLINE_BYTES else await self.in_thread(lambda: read_body(raw))
+        self._is_large = len(raw) > _INLINE_BYTES
+        return await self.translated(lambda: read_body(raw))
+
+    async def translated(self, work: Callable[[], T]) -> T:
+        """Reads a body: at once, or in a thread where it is so large that other streams would notice."""
+        return await self.in_thread(work) if self._is_large else work()
 
     def context(self, caller: Caller) -> RequestContext:
         context = self.state.context(self.request_id, caller.namespace, header(self._scope, b"originator"))

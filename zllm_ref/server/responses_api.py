@@ -163,7 +163,7 @@ async def _parsed(exchange: Exchange, caller: Caller) -> ResponsesRequest:
     body = await exchange.body()
     context = exchange.context(caller)
     history = await load_history(exchange.state, caller, body)
-    return openai_responses.parse_request(body, context, history)
+    return await exchange.translated(lambda: openai_responses.parse_request(body, context, history))
 
 
 async def _row(exchange: Exchange) -> StoredResponse:
