@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from zllm_ref import __version__
 
-COMMANDS = ("serve", "doctor", "bench", "fence")
+COMMANDS = ("serve", "models", "doctor", "bench", "fence")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,110 @@
+"""The layers that families share, against the plain way: routers, experts, compressor, window attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from equivalence.bits import assert_bits_equal
+from zllm_ref.runtime.compressor import Compressor, CompressorShape
+from zllm_ref.runtime.experts import Experts
+from zllm_ref.runtime.feed_forward import FeedForward
+from zllm_ref.runtime.numerics import Numerics
+from zllm_ref.runtime.rope import build_pair_rope, rotate_pairs
+from zllm_ref.runtime.router import Router, Routing, SoftplusRouter
+
+FLOAT32 = Numerics(torch.float32)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def feed_forward(seed: int, hidden: int = 64, intermediate: int = 64) -> FeedForward:
+    return FeedForward(random(2 * intermediate, hidden, seed=seed) / 8, random(hidden, intermediate, seed=seed + 1) / 8)
+
+
+def test_experts_add_in_the_order_of_their_numbers() -> None:
+    experts = Experts(tuple(feed_forward(10 * number) for number in range(5)), feed_forward(99))
+    rows = random(16, 64)
+    chosen = torch.stack([torch.randperm(5, generator=torch.Generator().manual_seed(row))[:3].sort().values for row in range(13)])
+    routing = Routing(chosen, random(13, 3, seed=3).abs())
+
+    together = experts.apply(rows, routing, FLOAT32)
+
+    for row in range(13):
+        total = torch.zeros(64)
+        for place, number in enumerate(chosen[row].tolist()):
+            padded = FLOAT32.pad_rows(rows[row : row + 1])
+            total = total + experts.routed[number].apply(padded, FLOAT32)[0] * routing.weights[row, place]
+        assert_bits_equal(f"row {row}", together[row], total + experts.shared.apply(rows, FLOAT32)[row])
+
+
+def test_equal_experts_are_chosen_by_their_number() -> None:
+    router = Router(torch.zeros(8, 64), torch.zeros(8), 3, 4, 2, True, 1.0)
+
+    routing = router.route(random(5, 64), FLOAT32)
+
+    assert routing.experts.tolist() == [[0, 1, 2]] * 5
+    assert torch.allclose(routing.weights, torch.full((5, 3), 1 / 3))
+
+
+def test_the_bias_decides_the_choice_and_not_the_weight() -> None:
+    bias = torch.tensor([0.0, 0.0, 5.0, 4.0])
+    router = Router(torch.zeros(4, 64), bias, 2, 1, 1, False, 2.0)
+
+    routing = router.route(random(3, 64), FLOAT32)
+
+    assert routing.experts.tolist() == [[2, 3]] * 3
+    assert torch.allclose(routing.weights, torch.full((3, 2), 0.5 * 2.0))
+
+
+def test_a_hash_router_looks_its_experts_up() -> None:
+    table = torch.tensor([[3, 1], [0, 2]])
+    router = SoftplusRouter(random(4, 64), 2, 1.5, table=table)
+    rows = random(2, 64, seed=1)
+
+    routing = router.route(rows, torch.tensor([1, 0]), FLOAT32)
+
+    assert routing.experts.tolist() == [[0, 2], [1, 3]]
+    scores = F.softplus(rows @ router.weight.T).sqrt()
+    expected = torch.stack([scores[0, [0, 2]], scores[1, [1, 3]]])
+    assert torch.allclose(routing.weights, expected / expected.sum(-1, keepdim=True) * 1.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("series", [1, 2], ids=["heavy", "sparse"])
+@pytest.mark.parametrize("pieces", [[37], [1] * 37, [3, 1, 4, 1, 5, 9, 2, 6, 5, 1], [4, 4, 4, 4, 4, 4, 4, 4, 4, 1]], ids=len)
+def test_a_compressor_pools_whole_windows_whenever_they_come(series: int, pieces: list[int]) -> None:
+    shape = CompressorShape("rows", "pending", 4, series, 64, 32, 1e-6)
+    compressor = Compressor(shape, random(4, series * 64, seed=1), random(64, seed=2).abs() + 0.5)
+    rope = build_pair_rope(32, 10000.0, 64, torch.float32, torch.device("cpu"))
+    new = random(37, 2, series * 64)
+    pending, rows = torch.zeros(shape.pending_shape), torch.zeros(9, 64)
+
+    start = 0
+    for count in pieces:
+        compressor.extend(pending, rows, start, new[start : start + count], rope, FLOAT32)
+        start += count
+
+    for window in range(9):
+        own = new[4 * window : 4 * window + 4]
+        values, gates = own[:, 0, -64:], own[:, 1, -64:] + compressor.bias[:, -64:]
+        if series == 2 and window:
+            before = new[4 * window - 4 : 4 * window]
+            values = torch.cat((before[:, 0, :64], values))
+            gates = torch.cat((before[:, 1, :64] + compressor.bias[:, :64], gates))
+        pooled = F.rms_norm((gates.softmax(0) * values).sum(0), (64,), compressor.norm, 1e-6)
+        rotated = rotate_pairs(pooled[None, None, 32:], *rope.at(torch.tensor([4 * window])))[0, 0]
+        assert torch.allclose(rows[window], torch.cat((pooled[:32], rotated)), atol=1e-5), window
+    kept = torch.arange(37 - shape.slots, 37)
+    assert_bits_equal("pending", pending[kept % shape.slots], new[kept])
+
+
+def test_turning_a_rotation_back_gives_what_was_there() -> None:
+    rope = build_pair_rope(32, 10000.0, 64, torch.float32, torch.device("cpu"))
+    heads = random(8, 2, 32)
+    cos, sin = rope.at(torch.arange(8))
+
+    assert torch.allclose(rotate_pairs(rotate_pairs(heads, cos, sin), cos, -sin), heads, atol=1e-6)

@@ -1,0 +1,45 @@
+"""What a saved state costs is what the formula says, for every published model."""
+
+from __future__ import annotations
+
+import pytest
+
+from zllm_ref.__main__ import main
+from zllm_ref.runtime.models.published import PUBLISHED_MODELS, PublishedModel
+
+BYTES_PER_TOKEN = {
+    "SmolLM2-135M": 23_040,
+    "SmolLM2-360M": 40_960,
+    "SmolLM2-1.7B": 196_608,
+    "Llama-3.2-1B": 32_768,
+    "Qwen3-0.6B": 114_688,
+    "GLM-4.5-Air": 188_416,
+    "DeepSeek-V3.2": 85_888,
+    "DeepSeek-V4-Flash": 6_880,
+}
+
+
+@pytest.mark.parametrize("model", PUBLISHED_MODELS, ids=lambda model: model.name)
+def test_the_declared_state_has_the_bytes_of_the_formula(model: PublishedModel) -> None:
+    assert model.state.bytes_per_token == model.formula_bytes == BYTES_PER_TOKEN[model.name]
+
+
+def test_the_windows_of_v4_flash_are_43_rings_of_128_rows() -> None:
+    state = next(model for model in PUBLISHED_MODELS if model.name == "DeepSeek-V4-Flash").state
+
+    window = next(tensor for tensor in state.fixed if tensor.name == "window")
+    assert window.row_bytes == 43 * 128 * 512 * 2
+
+
+def test_the_command_names_every_architecture_and_every_size(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+
+    assert main(["models"]) == 0
+
+    printed = capsys.readouterr().out
+    for architecture in ("llama", "qwen3", "glm4_moe", "deepseek_v32", "deepseek_v4"):
+        assert architecture in printed
+    for size in BYTES_PER_TOKEN.values():
+        assert f"{size:,}" in printed
