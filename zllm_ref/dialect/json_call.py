@@ -39,7 +39,7 @@ class JsonCall:
     def __init__(self, layout: JsonLayout, context: CallContext) -> None:
         self._context = context
         self._cursor = context.cursor
-        self._closing = context.first_tag(layout.call_close[1:] if layout.call_close[:1] == ("\n",) else layout.call_close)
+        self._closing = context.table.first(layout.call_close)
         self._step = _Step.OPEN
         self._stream: JsonStream | None = None
         self._key = ""

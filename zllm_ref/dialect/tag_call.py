@@ -39,16 +39,16 @@ class TagCall:
         self._context = context
         self._cursor = context.cursor
         # The outer parser has read the first `opened` lines of the opening tag.
-        self._opening = list(context.tags_on_lines(layout.call_open))[opened:]
-        self._parameter_open = context.first_tag(layout.parameter_open)
-        self._closing = list(context.tags_on_lines(layout.call_close))
+        self._opening = list(context.table.lines(layout.call_open))[opened:]
+        self._parameter_open = context.table.first(layout.parameter_open)
+        self._closing = list(context.table.lines(layout.call_close))
         self._key_closers = [
-            (context.tags_on_lines(layout.string_key_close), True),
-            (context.tags_on_lines(layout.key_close), False),
+            (context.table.lines(layout.string_key_close), True),
+            (context.table.lines(layout.key_close), False),
         ]
         value_close = context.alphabet.of_framing(layout.value_close)
         self._value_tail = "\n" if value_close.startswith("\n") else ""
-        self._value_closer = context.first_tag(layout.value_close)
+        self._value_closer = context.table.first(layout.value_close)
         self._value_lead = "\n" if layout.key_close[-1:] == (">\n",) else ""
         self._interrupters = ("\n", *(('">',) if layout.marks_strings else ()), *context.alphabet.codes)
         self._step = _Step.OPENING
@@ -72,7 +72,7 @@ class TagCall:
 
     @property
     def last_closing_tag(self) -> Tag:
-        return self._context.tags_on_lines(self._layout.call_close)[-1]
+        return self._context.table.lines(self._layout.call_close)[-1]
 
     def step(self) -> bool:
         """One step; False: more text is needed."""
@@ -113,7 +113,7 @@ class TagCall:
 
     def _read_name(self) -> bool:
         if self._layout.name_close:
-            text, found = self._read_line([self._context.make_tag((self._layout.name_close,))], "name of a called tool")
+            text, found = self._read_line([self._context.table.first((self._layout.name_close,))], "name of a called tool")
             self._name += text
             if found is None:
                 return False

@@ -16,13 +16,12 @@ from enum import Enum, StrEnum
 from zllm_ref.canonical.request import Tool
 from zllm_ref.dialect.call_context import CallContext
 from zllm_ref.dialect.call_error import CallError
-from zllm_ref.dialect.call_layout import JsonLayout, ProtocolDefinition, TagLayout
+from zllm_ref.dialect.call_layout import JsonLayout, ProtocolDefinition
 from zllm_ref.dialect.cursor import WAIT, Cursor, Found, Tag, Wait
 from zllm_ref.dialect.event import Diagnostic, DiagnosticKind, ParserEvent, ReasoningDelta, TextDelta
 from zllm_ref.dialect.json_call import JsonCall
 from zllm_ref.dialect.known_tool import known_tools
-from zllm_ref.dialect.markup import Alphabet, Framing
-from zllm_ref.dialect.repair import tolerant_tag
+from zllm_ref.dialect.parser_tags import parser_tags
 from zllm_ref.dialect.tag_call import TagCall
 from zllm_ref.tokenizer.detokenizer import Piece, TextPiece
 from zllm_ref.tokenizer.vocabulary import Vocabulary
@@ -68,14 +67,14 @@ class ToolParser:
         self._definition = definition
         self._layout = definition.calls
         self._repairs = mode is ParseMode.REPAIR
-        self._alphabet = Alphabet(definition.markers, None if vocabulary is None else vocabulary.markers)
+        self._tags = parser_tags(definition, vocabulary, repairs=self._repairs)
+        self._alphabet = self._tags.table.alphabet
         self._cursor = Cursor()
         self._events: list[ParserEvent] = []
-        self._context = CallContext(
-            self._cursor, self._alphabet, known_tools(tools), accepts_unknown, self._tag, self._events, self._repairs
-        )
+        self._context = CallContext(self._cursor, self._tags.table, known_tools(tools), accepts_unknown, self._events)
         self._reads_calls = bool(tools) or accepts_unknown
-        self._prepare_tags(ends_reasoning_at_call)
+        opener = self._tags.openers[0]
+        self._ends_reasoning = [opener] if ends_reasoning_at_call and opener.literal >= "\ud800" else []
         self._phase = self._first_phase(starts_in_reasoning)
         self._framing_left = ""
         self._call: TagCall | JsonCall | None = None
@@ -114,53 +113,6 @@ class ToolParser:
     def num_calls(self) -> int:
         """Calls begun so far."""
         return self._context.num_calls
-
-    # -- tags -----------------------------------------------------------------------------------------------------------
-
-    def _tag(self, framing: Framing) -> Tag:
-        stripped = tuple(piece.strip("\n") if isinstance(piece, str) else piece for piece in framing)
-        return tolerant_tag(stripped, self._alphabet) if self._repairs else Tag(self._alphabet.of_framing(stripped))
-
-    def _prepare_tags(self, ends_reasoning_at_call: bool) -> None:
-        layout = self._layout
-        self._call_open = self._context.first_tag(layout.call_open)
-        openers = [self._call_open]
-        self._block_open = self._block_close = None
-        if isinstance(layout, TagLayout) and layout.block_open:
-            self._block_open = self._context.first_tag(layout.block_open)
-            self._block_close = self._context.tags_on_lines(layout.block_close)[-1]
-            openers = [self._block_open, *([self._call_open] if self._repairs else [])]
-        self._second_open: Tag | None = None
-        if self._repairs and isinstance(layout, TagLayout) and not layout.block_open:
-            lines = self._context.tags_on_lines(layout.call_open)
-            if len(lines) > 1:  # `<function=` without its `<tool_call>`
-                self._second_open = lines[1]
-                openers.append(lines[1])
-        self._openers = openers
-        self._closers = self._stray_closers()
-        self._suspicious = self._suspicious_literals()
-        self._ends_reasoning = self._openers[:1] if ends_reasoning_at_call and self._openers[0].literal >= "\ud800" else []
-
-    def _stray_closers(self) -> list[Tag]:
-        """Closing tags of calls: they close nothing while text is read. Repair mode leaves them out."""
-        layout = self._layout
-        framings: list[Framing] = [layout.call_close]
-        if isinstance(layout, TagLayout):
-            framings += [layout.value_close, layout.block_close]
-        tags = [tag for framing in framings if framing for tag in self._context.tags_on_lines(framing)]
-        if self._definition.reasoning is not None:
-            tags.append(self._tag((self._definition.reasoning.close_marker,)))
-        return tags
-
-    def _suspicious_literals(self) -> tuple[str, ...]:
-        """Strings that make text look like markup: worth a remark, never a change."""
-        layout = self._layout
-        if self._block_open is not None:
-            return tuple(
-                dict.fromkeys((self._block_open.literal[1:2] if self._block_open.literal[1] >= "\ud800" else "｜DSML｜",))
-            )
-        literals = [tag.literal for tag in self._closers[: len(self._context.tags_on_lines(layout.call_close))]]
-        return tuple(literals)
 
     def _first_phase(self, starts_in_reasoning: bool) -> _Phase:
         if self._definition.reasoning is None:
@@ -221,12 +173,12 @@ class ToolParser:
         assert reasoning is not None
         if not self._read_framing():
             return False
-        closer = self._tag((reasoning.close_marker,))
+        closer = self._tags.table.first((reasoning.close_marker,))
         tags = [closer, *self._ends_reasoning]
         if reasoning.before_close:
             tags.insert(0, Tag(reasoning.before_close + closer.literal))
         if self._ends_reasoning:
-            tags.append(Tag(self._layout.lead + self._openers[0].literal))
+            tags.append(Tag(self._layout.lead + self._tags.openers[0].literal))
         text, found = self._cursor.until(tags, reasoning.before_close)
         if found is not None and found.tag is closer:
             text = text.removesuffix(reasoning.before_close)
@@ -239,7 +191,7 @@ class ToolParser:
             self._phase = _Phase.AFTER_REASONING
         else:
             self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: a call began before it was closed"))
-            self._enter_calls(Found(self._openers[0], self._openers[0].literal), "")
+            self._enter_calls(Found(self._tags.openers[0], self._tags.openers[0].literal), "")
         return True
 
     def _read_framing(self) -> bool:
@@ -265,18 +217,17 @@ class ToolParser:
             self._say_text(self._cursor.take_to(len(self._cursor.text)))
             return False
         lead = self._layout.lead
-        awaited = [*self._openers, *(self._closers if self._repairs else ())]
-        with_lead = [Tag(lead + tag.literal, None) for tag in self._openers] if lead else []
-        text, found = self._cursor.until([*with_lead, *awaited], lead)
+        with_lead = self._tags.with_lead
+        text, found = self._cursor.until([*with_lead, *self._tags.openers, *self._tags.closers], lead)
         if found is None:
             self._say_text(text)
             return False
-        if found.tag in awaited[len(self._openers) :]:
+        if found.tag in self._tags.closers:
             self._say_text(text)
             self._drop_closer(found)
             return True
         if found.tag in with_lead:
-            found = Found(self._openers[with_lead.index(found.tag)], found.spelling.removeprefix(lead))
+            found = Found(self._tags.openers[with_lead.index(found.tag)], found.spelling.removeprefix(lead))
         elif lead and text.endswith(lead):
             text = text.removesuffix(lead)
         else:
@@ -290,16 +241,16 @@ class ToolParser:
         self._opener_text = before + found.spelling
         self._context.note(found)
         self._cursor.record()
-        if found.tag is self._block_open:
+        if found.tag is self._tags.block_open:
             self._block_is_open = True
             self._phase = _Phase.REGION
         else:
-            if self._block_open is not None or found.tag is self._second_open:
-                missing = self._block_open if self._block_open is not None else self._call_open
+            if self._tags.block_open is not None or found.tag is self._tags.second_open:
+                missing = self._tags.block_open if self._tags.block_open is not None else self._tags.call_open
                 spelled = self._alphabet.expand(missing.literal)
                 self._events.append(Diagnostic(DiagnosticKind.REPAIRED, f"calls: got no {spelled!r} before them, read as there"))
                 self._block_is_open = False
-            self._begin_call(2 if found.tag is self._second_open else 1)
+            self._begin_call(2 if found.tag is self._tags.second_open else 1)
 
     def _begin_call(self, opened: int) -> None:
         layout = self._layout
@@ -308,17 +259,17 @@ class ToolParser:
 
     def _read_region(self) -> bool:
         """Inside a block: the next call, or the block's end."""
-        assert self._block_close is not None
+        assert self._tags.block_close is not None
         self._cursor.skip_whitespace()
-        found = self._cursor.match([self._call_open, self._block_close])
+        found = self._cursor.match([self._tags.call_open, self._tags.block_close])
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
-        if found is None or (found.tag is self._block_close and self._context.num_calls == 0 and not self._repairs):
+        if found is None or (found.tag is self._tags.block_close and self._context.num_calls == 0 and not self._repairs):
             seen = self._alphabet.expand(self._cursor.rest[:1]) if found is None else "its end"
             self._back_to_text(CallError(f"block of calls: got {seen!r}, allowed a call"))
             return True
         self._context.note(found)
-        if found.tag is self._block_close:
+        if found.tag is self._tags.block_close:
             self._cursor.recorded()
             self._block_is_open = False
             self._phase = _Phase.AFTER_CALLS
@@ -351,13 +302,13 @@ class ToolParser:
     def _skip_call(self) -> bool:
         """A broken call: everything up to its closing tag (or the block's) is left out."""
         assert self._call is not None
-        closers = [self._call.last_closing_tag, *([self._block_close] if self._block_close else [])]
+        closers = [self._call.last_closing_tag, *([self._tags.block_close] if self._tags.block_close else [])]
         _, found = self._cursor.until(closers)
         if found is None:
             return False
         self._opener_text = ""
         self._cursor.record()
-        ends_block = found.tag is self._block_close
+        ends_block = found.tag is self._tags.block_close
         if ends_block:
             self._block_is_open = False
         self._call = None
@@ -373,13 +324,13 @@ class ToolParser:
                 cursor.take(length)
             return False
         space = cursor.rest[:length]
-        found = cursor.match([*self._openers, *(self._closers if self._repairs else ())], length)
+        found = cursor.match([*self._tags.openers, *self._tags.closers], length)
         if isinstance(found, Wait):
             return False
         cursor.recorded()
         if found is None:
             self._phase = _Phase.TEXT
-        elif found.tag in self._openers:
+        elif found.tag in self._tags.openers:
             self._enter_calls(found, space)
         else:
             self._drop_closer(found)
@@ -392,7 +343,7 @@ class ToolParser:
             return
         self._events.append(TextDelta(self._alphabet.expand(text)))
         recent = self._recent_text + text
-        for literal in self._suspicious:
+        for literal in self._tags.suspicious:
             if self._reads_calls and literal in recent:
                 self._note_markup(literal)
         self._recent_text = recent[-40:]
