@@ -34,7 +34,10 @@ class Run:
     state: SessionState
 
     def state_rows(self, name: str) -> Tensor:
-        return self.state.tensors[name][:, : self.state.length]
+        """What the state holds for its tokens: the rows that they wrote, or all of a fixed tensor."""
+        tensor = next(tensor for tensor in self.state.declaration.tensors if tensor.name == name)
+        rows = self.state.tensors[name]
+        return rows[:, : tensor.rows_for(self.state.length)] if tensor.grows else rows
 
 
 def default_model_path() -> Path:
