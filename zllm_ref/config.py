@@ -12,6 +12,7 @@ from pathlib import Path
 
 DEFAULT_PORT = 8000
 DEFAULT_RESIDENT_BYTES = 4 << 30
+DEFAULT_SSD_BYTES = 32 << 30
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,24 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """The resident tier of the prefix cache."""
+    """The prefix cache: resident states, and snapshots on SSD where a directory is given."""
 
     resident_bytes: int = DEFAULT_RESIDENT_BYTES
     prefix_rounds: int = 4
+    ssd_directory: Path | None = None
+    """None: no SSD tier, an evicted state is gone."""
+    ssd_bytes: int = DEFAULT_SSD_BYTES
+    num_stages: int = 1
+    """Groups of layers that are restored one after the other, as if each had a device of its own."""
+    write_behind: bool = True
+    """Write states soon after their answer; False: only when they are about to be evicted."""
+    whole_states_only: bool = False
+    """Reuse only whole saved states, as services with sliding windows do."""
+    unit_interval_tokens: int = 0
+    """Where states cannot be cut: keep one every so many prompt tokens; 0: only at the end of prompts and answers."""
+    near_miss_tokens: int = 1024
+    """A prompt that shares more tokens than this with a saved state, and still misses it, is reported."""
+    near_miss_share: float = 0.9
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zllm_ref.config import DEFAULT_RESIDENT_BYTES, CacheSettings, EngineSettings, ModelSettings
+from zllm_ref.config import DEFAULT_RESIDENT_BYTES, DEFAULT_SSD_BYTES, CacheSettings, EngineSettings, ModelSettings
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,14 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--context-length", type=_positive, default=None, help="beyond the model's own: stretched by YaRN")
     group.add_argument("--dialect", default=None, help="tool dialect; default: found from the model's template")
     group.add_argument("--resident-bytes", type=byte_count, default=DEFAULT_RESIDENT_BYTES, help="e.g. 4GiB")
+    group.add_argument("--ssd-dir", type=Path, default=None, help="keep evicted states here as snapshots")
+    group.add_argument("--ssd-bytes", type=byte_count, default=DEFAULT_SSD_BYTES, help="budget of --ssd-dir")
+    group.add_argument("--stages", type=_positive, default=1, help="groups of layers that a restore brings one by one")
+    group.add_argument("--no-write-behind", action="store_true", help="write a state only when it is about to be evicted")
+    group.add_argument("--whole-states-only", action="store_true", help="reuse only whole saved states")
+    group.add_argument("--unit-interval", type=int, default=0, help="tokens between states kept inside long prompts")
+    group.add_argument("--near-miss-tokens", type=int, default=1024)
+    group.add_argument("--near-miss-share", type=float, default=0.9)
     group.add_argument("--prefix-rounds", type=int, default=CacheSettings().prefix_rounds)
     group.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
     group.add_argument("--no-guard", action="store_true", help="do not watch for runaway loops")
@@ -37,7 +45,18 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
             context_length=args.context_length,
             dialect=args.dialect,
         ),
-        cache=CacheSettings(resident_bytes=args.resident_bytes, prefix_rounds=args.prefix_rounds),
+        cache=CacheSettings(
+            resident_bytes=args.resident_bytes,
+            prefix_rounds=args.prefix_rounds,
+            ssd_directory=args.ssd_dir,
+            ssd_bytes=args.ssd_bytes,
+            num_stages=args.stages,
+            write_behind=not args.no_write_behind,
+            whole_states_only=args.whole_states_only,
+            unit_interval_tokens=args.unit_interval,
+            near_miss_tokens=args.near_miss_tokens,
+            near_miss_share=args.near_miss_share,
+        ),
         max_lanes=args.max_lanes,
         script=args.script,
         guard=not args.no_guard,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from zllm_ref.cache.near_miss import NearMiss, NearMissPolicy
 from zllm_ref.cache.resident import PrefixCache
+from zllm_ref.cache.ssd.store import SnapshotStore
+from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.cache.units import UnitPolicy
 from zllm_ref.canonical.model_card import ModelCard
-from zllm_ref.config import EngineSettings, model_directory
+from zllm_ref.config import CacheSettings, EngineSettings, model_directory
 from zllm_ref.dialect import GeneratedStore, MemoryStore, ToolDialect, dialect_for
 from zllm_ref.engine.replay_store import ReplayTable
 from zllm_ref.engine.script import Script, read_script
@@ -30,11 +36,14 @@ from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.models.scripted import Scripted
 from zllm_ref.runtime.numerics import Numerics
+from zllm_ref.runtime.restore import TensorCodec
 from zllm_ref.runtime.weights import open_checkpoint, seeded_checkpoint
 from zllm_ref.tokenizer.byte_vocabulary import byte_vocabulary
 from zllm_ref.tokenizer.gguf_vocabulary import vocabulary_from_gguf_metadata
 from zllm_ref.tokenizer.json_vocabulary import vocabulary_from_tokenizer_json
 from zllm_ref.tokenizer.vocabulary import Vocabulary
+
+_log = logging.getLogger("zllm_ref.requests")
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SCRIPTED_CONTEXT = 131_072
@@ -86,12 +95,7 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         torch.__version__,
     ]
     identity = hashlib.sha256("\x1f".join(facts).encode()).hexdigest()
-    cache = PrefixCache(
-        model.state.layout(),
-        settings.cache.resident_bytes,
-        identity=identity,
-        prefix_rounds=settings.cache.prefix_rounds,
-    )
+    cache = _build_cache(settings.cache, model, identity, vocabulary)
     directory = settings.state_directory
     return Loaded(
         card=ModelCard(found.name, int(time.time()), model.context_length),
@@ -104,6 +108,57 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         cache=cache,
         loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes),
         identity=identity,
+    )
+
+
+def _build_cache(settings: CacheSettings, model: Model, identity: str, vocabulary: Vocabulary) -> PrefixCache:
+    """The resident tier alone, or both."""
+    layout = model.state.layout()
+    units = UnitPolicy(interval_tokens=settings.unit_interval_tokens)
+    if settings.ssd_directory is None:
+        return PrefixCache(
+            layout,
+            settings.resident_bytes,
+            identity=identity,
+            prefix_rounds=settings.prefix_rounds,
+            whole_states_only=settings.whole_states_only,
+            units=units,
+        )
+    store = SnapshotStore.open(
+        settings.ssd_directory, settings.ssd_bytes, identity=identity, prefix_rounds=settings.prefix_rounds
+    )
+    return TieredCache(
+        layout,
+        settings.resident_bytes,
+        identity=identity,
+        store=store,
+        codec=TensorCodec(model.state),
+        writer=ThreadPoolExecutor(1, thread_name_prefix="zllm-snapshot-writer"),
+        reader=ThreadPoolExecutor(1, thread_name_prefix="zllm-snapshot-reader"),
+        prefix_rounds=settings.prefix_rounds,
+        whole_states_only=settings.whole_states_only,
+        units=units,
+        write_behind=settings.write_behind,
+        num_stages=settings.num_stages,
+        near_miss_policy=NearMissPolicy(settings.near_miss_tokens + 1, settings.near_miss_share),
+        on_near_miss=lambda miss: _log_near_miss(miss, vocabulary),
+    )
+
+
+def _log_near_miss(miss: NearMiss, vocabulary: Vocabulary) -> None:
+    """One line that shows both texts around the fork."""
+    before = miss.fork - miss.window_start
+    saved, prompt = list(miss.saved_window), list(miss.prompt_window)
+    _log.info(
+        "near miss: %d of %d prompt tokens were nearly reused from %s, reused %d; at token %d, after %r, it says %r and said %r",
+        miss.common_tokens,
+        miss.prompt_length,
+        miss.cache_id,
+        miss.reused_length,
+        miss.fork,
+        vocabulary.decode(prompt[:before]),
+        vocabulary.decode(prompt[before:]),
+        vocabulary.decode(saved[before:]),
     )
 
 

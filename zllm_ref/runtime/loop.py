@@ -21,9 +21,12 @@ import torch
 
 from zllm_ref.cache.admission import Admission, AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
+from zllm_ref.cache.restore import Restore, RestoreFailed
+from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.runtime.decode import decode_round, first_tokens
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.prefill import restore, run_chunk
+from zllm_ref.runtime.restore import LayerGate, begin_restore, end_restore
 from zllm_ref.runtime.sampler import SampledToken
 from zllm_ref.runtime.schedule import (
     Action,
@@ -38,6 +41,11 @@ from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport, Se
 from zllm_ref.runtime.state import SessionState
 
 _log = logging.getLogger(__name__)
+
+RESTORE_TIMEOUT_SECONDS = 60.0
+"""So long may a stage of a restore be in coming before the prompt is computed instead."""
+SHUTDOWN_WRITE_SECONDS = 10.0
+"""So long may the writing of dirty states take at the end."""
 
 
 @dataclass(eq=False)
@@ -54,6 +62,11 @@ class JobHandle:
     cancelled: bool = False
     closed: bool = False
     cached_tokens: int = 0
+    restore: Restore | None = None
+    """The saved state that is on its way from SSD into `state`."""
+    units: list[int] = field(default_factory=list)
+    """Prompt lengths at which the state is still to be kept, ascending."""
+    admitted: float = 0.0
     decode_started: float = 0.0
 
     def cancel(self) -> None:
@@ -87,6 +100,10 @@ class RuntimeLoop:
         self._prompts: list[JobHandle] = []
         self._decoding: list[JobHandle] = []
         self._speed = PrefillSpeed()
+        # Layers may begin before all stages have come only where one tensor holds everything that a layer reads.
+        self._waits_by_layer = len(model.state.growing) == 1 and not model.state.fixed
+        if isinstance(cache, TieredCache):
+            cache.wake = self.wake
         self._last: Action = Idle()
         self._wakeup = threading.Condition()
         self._stopping = False
@@ -98,7 +115,7 @@ class RuntimeLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after the present step; unfinished jobs are told that they failed."""
+        """Ends the thread after the present step; unfinished jobs are told that they failed, dirty states are written."""
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify()
@@ -138,6 +155,16 @@ class RuntimeLoop:
                             self._wakeup.wait(timeout=1.0)
         for handle in [*self._incoming, *self._waiting, *self._prompts, *self._decoding]:
             self._fail(handle, "the server is shutting down")
+        if isinstance(self.cache, TieredCache):
+            self._write_dirty_states()
+
+    def _write_dirty_states(self) -> None:
+        """What only memory holds, before it goes; bounded, since a person waits."""
+        assert isinstance(self.cache, TieredCache)
+        deadline = self._clock() + SHUTDOWN_WRITE_SECONDS
+        self.cache.write_all()
+        while (self.cache.pump() or self.cache.is_writing) and self._clock() < deadline:
+            time.sleep(0.002)
 
     def step(self) -> bool:
         """One action. False: there was nothing to do."""
@@ -145,18 +172,68 @@ class RuntimeLoop:
             while self._incoming:
                 self._waiting.append(self._incoming.popleft())
         self._drop_cancelled()
+        if isinstance(self.cache, TieredCache):
+            self.cache.pump()
         self._admit()
-        progress = [PromptProgress(h.state.length, self._rows_left(h)) for h in self._prompts if h.state is not None]
+        ready = [handle for handle in self._prompts if self._is_ready(handle)]
+        progress = [PromptProgress(handle.state.length, self._rows_left(handle)) for handle in ready if handle.state is not None]
         action = schedule(progress, sum(len(h.sequences) for h in self._decoding), self._last, self._speed)
         self._last = action
         match action:
             case PrefillChunk():
-                self._prefill(self._prompts[action.index], action.num_rows)
+                self._prefill(ready[action.index], action.num_rows)
             case DecodeRound():
                 self._decode()
             case Idle():
-                return False
+                return self._wait_for_files()
         return True
+
+    # states on their way from SSD
+
+    def _is_ready(self, handle: JobHandle) -> bool:
+        """The next chunk of the prompt can run: nothing is being restored, or the first stage of it is there."""
+        restore, state = handle.restore, handle.state
+        if restore is None or state is None:
+            return state is not None
+        if restore.is_drained:
+            self._end_restore(handle)
+        elif self._waits_by_layer and restore.is_stage_done(0) and state.gate is None and handle.admission is not None:
+            hit = handle.admission.hit
+            assert hit is not None  # a restore follows a hit
+            state.gate = LayerGate(restore, self.model.state.growing[0].layers, RESTORE_TIMEOUT_SECONDS)
+            state.length = handle.cached_tokens = hit.length
+        return state.gate is not None or handle.restore is None
+
+    def _end_restore(self, handle: JobHandle) -> None:
+        """Nothing writes into the session any more: it holds the saved rows, or is as new."""
+        restore, state, admission = handle.restore, handle.state, handle.admission
+        assert restore is not None and state is not None and admission is not None  # noqa: PT018  one condition: it was begun
+        assert isinstance(self.cache, TieredCache)
+        handle.restore = state.gate = None
+        handle.cached_tokens = end_restore(state, self.cache, admission, restore)
+        handle.timings = replace(handle.timings, restore=self._clock() - handle.admitted)
+
+    def _finish_restore_under_way(self, handle: JobHandle) -> None:
+        """The first chunk has read every layer, so every stage has come: only the books are left."""
+        restore, state, admission = handle.restore, handle.state, handle.admission
+        if restore is None or state is None or admission is None:
+            return
+        restore.wait_drained()
+        assert isinstance(self.cache, TieredCache)
+        self.cache.finish_restore(admission, restore)
+        handle.restore = state.gate = None
+        handle.timings = replace(handle.timings, restore=restore.seconds)
+
+    def _wait_for_files(self) -> bool:
+        """Nothing to compute. True while a restore or a save that somebody waits for is under way: after a short wait."""
+        if not isinstance(self.cache, TieredCache):
+            return False
+        moved = self.cache.pump()
+        is_busy = any(handle.restore is not None for handle in self._prompts) or (bool(self._waiting) and self.cache.is_writing)
+        if is_busy and not moved:
+            with self._wakeup:
+                self._wakeup.wait(timeout=0.005)
+        return is_busy or moved
 
     # admission
 
@@ -182,9 +259,14 @@ class RuntimeLoop:
             handle.timings = replace(handle.timings, queue=now - handle.submitted)
             self._prompts.append(handle)
             with self._isolated([handle], "memory for the state could not be had"):
+                handle.admitted = now
+                handle.units = list(admission.units)
                 handle.state = self._new_state(job)
-                handle.cached_tokens = self._restore(handle.state, admission)
-                handle.timings = replace(handle.timings, restore=self._clock() - now)
+                if admission.restore is not None and isinstance(self.cache, TieredCache):
+                    handle.restore = begin_restore(handle.state, self.cache, admission)
+                else:
+                    handle.cached_tokens = self._restore(handle.state, admission)
+                    handle.timings = replace(handle.timings, restore=self._clock() - now)
 
     def _new_state(self, job: GenerationJob) -> SessionState:
         return SessionState(self.model.state, int(job.prompt_ids.shape[0]) + job.max_new_tokens, self.model.device)
@@ -212,13 +294,24 @@ class RuntimeLoop:
         assert state is not None
         started = self._clock()
         done = state.length
+        if handle.units and done < handle.units[0]:
+            num_rows = min(num_rows, handle.units[0] - done)
         with self._isolated([handle], "the prompt could not be computed"):
-            hidden = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows])
+            try:
+                hidden = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows])
+            except RestoreFailed as failure:
+                _log.warning("%s: computing the prompt instead", failure)
+                self._end_restore(handle)
+                return
+            self._finish_restore_under_way(handle)
+            self._keep_unit(handle)
             handle.sequences = (
                 [] if self._rows_left(handle) else first_tokens(self.model, job, state, hidden, self._num_token_ids)
             )
             seconds = self._clock() - started
             self._speed.observe(done, num_rows, seconds)
+            if isinstance(self.cache, TieredCache):
+                self.cache.rates.observe_prefill(num_rows, seconds)
             handle.timings = replace(handle.timings, prefill=handle.timings.prefill + seconds)
             if not handle.sequences:
                 return
@@ -294,6 +387,16 @@ class RuntimeLoop:
             return None
         return terminal.cache_id if terminal is not None else None
 
+    def _keep_unit(self, handle: JobHandle) -> None:
+        """Saves the state on its way through the prompt, where it cannot be cut later."""
+        state, admission = handle.state, handle.admission
+        if state is None or admission is None:
+            return
+        while handle.units and handle.units[0] <= state.length:
+            length = handle.units.pop(0)
+            if length == state.length:
+                self.cache.commit_unit(admission, handle.job.prompt_ids[:length], state)
+
     def _report(self, handle: JobHandle) -> PromptReport:
         admission = handle.admission
         assert admission is not None
@@ -330,6 +433,10 @@ class RuntimeLoop:
         self._release(handle)
 
     def _release(self, handle: JobHandle) -> None:
+        if handle.restore is not None:
+            handle.restore.cancel()
+            handle.restore.wait_drained()  # its buffer may go only when nothing writes into it any more
+            handle.restore = None
         if handle.admission is not None:
             self.cache.release(handle.admission)
         handle.state = None
