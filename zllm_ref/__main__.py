@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from zllm_ref import __version__
 
-COMMANDS = ("serve", "models", "doctor", "bench", "fence")
+COMMANDS = ("serve", "doctor", "bench", "models", "dialect", "fence", "cache", "cache_lab")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
