@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,11 @@ from conformance.checker.run import Run, RunOptions, find_model, read_known_fail
 from conformance.checker.scenarios import all_scenarios
 
 _RUN = pytest.StashKey[Run]()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The suite's proof of itself says nothing about a named target."""
+    return True if config.getoption("--base-url") and "proof" in collection_path.parts else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

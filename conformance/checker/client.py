@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -161,8 +162,11 @@ class Client:
         sent = {key: value for key, value in self.headers_for("responses").items() if key != "content-type"} | (headers or {})
         exchange = Exchange("responses", "GET", url, None, sent)
         self._exchanges.append(exchange)
+        stack = ExitStack()
         try:
-            connection = connect(url, additional_headers=sent, open_timeout=10, close_timeout=2, max_size=None, compression=None)
+            connection = stack.enter_context(
+                connect(url, additional_headers=sent, open_timeout=10, close_timeout=2, max_size=None, compression=None)
+            )
         except InvalidStatus as error:
             exchange.status = error.response.status_code
             exchange.chunks.append((0.0, bytes(error.response.body or b"")))
@@ -170,7 +174,7 @@ class Client:
         except (OSError, WebSocketException, TimeoutError) as error:
             raise TargetError(f"{url}: {type(error).__name__}: {error}") from error
         exchange.status = 101
-        return Socket(connection, exchange, self.timeout_seconds)
+        return Socket(connection, stack, exchange, self.timeout_seconds)
 
 
 class UpgradeRefusedError(Exception):
@@ -184,8 +188,9 @@ class UpgradeRefusedError(Exception):
 class Socket:
     """An open WebSocket, its messages kept in the exchange."""
 
-    def __init__(self, connection: ClientConnection, exchange: Exchange, timeout_seconds: float) -> None:
+    def __init__(self, connection: ClientConnection, stack: ExitStack, exchange: Exchange, timeout_seconds: float) -> None:
         self._connection = connection
+        self._stack = stack
         self._timeout_seconds = timeout_seconds
         self.exchange = exchange
 
@@ -230,7 +235,7 @@ class Socket:
         return events
 
     def close(self) -> None:
-        self._connection.close()
+        self._stack.close()
 
 
 def _hide(name: str, value: str) -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 
 from conformance.mutants.score import rules_without_a_fault, score_all
+from conformance.mutants.score_server import score_server
 from conformance.requirements import load_requirements
 
 
@@ -17,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     score = score_all(arguments.exhaustive)
+    server = score_server()
+    score.survivors += server.survivors
+    score.alarms += server.alarms
     missing = rules_without_a_fault(score, {rule.id: rule.check for rule in load_requirements().values()})
     for rule, planted, killed, systematic in score.rows():
         if arguments.json:
@@ -32,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"FALSE ALARM {alarm}", file=out)
     for rule in missing:
         print(f"NO FAULT PLANTED for {rule}", file=out)
-    print(
-        f"named faults {killed}/{planted}; systematic {score.num_systematic_killed}/{score.num_systematic} "
-        f"({score.num_equivalent} more mean the same, see mutants/equivalent.json); "
-        f"score {100 * (killed + score.num_systematic_killed) / score.num_mutants:.2f} %",
-        file=out,
-    )
+    total = planted + score.num_systematic + server.num_planted
+    total_killed = killed + score.num_systematic_killed + server.num_killed
+    print(f"named faults {killed}/{planted}; wrong servers {server.num_killed}/{server.num_planted}", file=out)
+    same = f"{score.num_equivalent} more mean the same, see mutants/equivalent.json"
+    print(f"systematic {score.num_systematic_killed}/{score.num_systematic} ({same})", file=out)
+    print(f"score {100 * total_killed / total:.2f} %", file=out)
     return 0 if score.is_perfect and not missing else 1

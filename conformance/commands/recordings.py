@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def judge(folder: Path) -> Iterator[Recording]:
     """Every entry that tells something about a service."""
-    for line in (folder / "INDEX.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (folder / "INDEX.jsonl").read_text(encoding="utf-8").strip().split("\n"):
         row = json.loads(line)
         if not row["synthetic"]:
             yield _judge_one(folder / row["protocol"] / row["slug"], row)

@@ -53,7 +53,7 @@ def load_case(path: Path) -> Case:
     head: dict[str, Any] = {}
     frames: list[Frame] = []
     unary: dict[str, Any] | None = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").strip().split("\n"), 1):
         row = json.loads(line)
         if "case" in row:
             head = row

@@ -247,6 +247,9 @@ class Machine:
     def _enter(self, scope: Scope, key: Key, state: str, target: str) -> None:
         if target != "CLOSED":
             self._instances[scope.name][key] = target
+            if target in scope.keeps:
+                for child in scope.children:
+                    self._forget(child, key)
             return
         self._instances[scope.name].pop(key, None)
         if self._current[scope.name].get(key[:-1]) == key:

@@ -19,7 +19,8 @@ body{font:14px/1.4 system-ui,sans-serif;margin:2rem;color:#222}table{border-coll
 th,td{border:1px solid #ccc;padding:.2rem .5rem;text-align:left;vertical-align:top}
 thead th{position:sticky;top:0;background:#fff}
 td.held{background:#dff3df}td.broken{background:#f6c9c9}td.lapsed{background:#fbeeb8}td.unproven,td.excluded{background:#eee;color:#666}
-td a{color:inherit;text-decoration:none;font-weight:bold}pre{white-space:pre-wrap;word-break:break-all;background:#f7f7f7;padding:.6rem}
+td a{color:inherit;text-decoration:none;font-weight:bold}
+pre{white-space:pre-wrap;word-break:break-all;background:#f7f7f7;padding:.6rem}
 section{margin-top:2rem;border-top:1px solid #ccc}
 """
 

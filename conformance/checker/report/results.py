@@ -31,7 +31,7 @@ class RuleResult:
 
 
 def read_results(folder: Path) -> Results:
-    lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "results.jsonl").read_text(encoding="utf-8").strip().split("\n")
     head, *rows = (json.loads(line) for line in lines)
     return Results(folder, head, rows)
 

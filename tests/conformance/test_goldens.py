@@ -1,0 +1,74 @@
+"""Accept cases are silent, reject cases fall at the rule and event that they name, and the files are what the script writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.checker.stream_check import StreamCheck
+from conformance.golden.build import PROTOCOLS, accept_cases, build, kind_of
+from conformance.golden.case import Case, golden_root, load_cases
+from conformance.grammar import load_grammar
+from conformance.requirements import load_requirements
+
+WANTED = {"accept": 40, "reject": 100}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_accept_cases_are_silent_alone_and_beside_their_unary_answer(protocol: str) -> None:
+    alarms = [
+        f"{case.id}: {violation}"
+        for case in load_cases(protocol, "accept")
+        for unary in (None, case.unary)
+        for violation in _check(case, unary)
+    ]
+
+    assert not alarms
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_reject_cases_fall_where_they_say(protocol: str) -> None:
+    wrong = []
+    for case in load_cases(protocol, "reject"):
+        assert case.expect is not None
+        told = [(violation.rule, violation.event) for violation in _check(case, None)]
+        if (case.expect["rule"], case.expect["event"]) not in told:
+            wrong.append(f"{case.id}: expected {case.expect}, got {told}")
+
+    assert not wrong
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", sorted(WANTED))
+def test_there_are_enough_cases_and_each_cites_rules_that_exist(protocol: str, kind: str) -> None:
+    cases = list(load_cases(protocol, kind))
+
+    assert len(cases) >= WANTED[kind]
+    assert all(case.rules and set(case.rules) <= set(load_requirements()) for case in cases)
+    assert len({case.id for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_kind_of_event_stands_in_an_accept_case(protocol: str) -> None:
+    seen = {kind_of(protocol, frame) for case in accept_cases(protocol) for frame in case.frames}
+
+    assert set(load_grammar(protocol).events) <= seen
+
+
+def test_the_committed_files_are_what_the_script_writes(tmp_path: Path) -> None:
+    build(tmp_path)
+    written = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    root = golden_root()
+    committed = {
+        path.relative_to(root): path.read_text()
+        for path in [root / "PLAN.md", *root.rglob("accept/**/*.jsonl"), *root.rglob("reject/**/*.jsonl")]
+    }
+
+    assert written == committed
+
+
+def _check(case: Case, unary: dict[str, object] | None) -> list[object]:
+    check = StreamCheck(case.protocol, case.profile, unary=unary)
+    check.feed(case.encode())
+    return list(check.finish())

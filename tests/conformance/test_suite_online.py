@@ -1,0 +1,90 @@
+"""The suite against the small right server: reports, exit codes, known failures."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from conformance.checker.report import write_matrix
+from conformance.checker.run import read_known_failing
+from conformance.commands import main
+from conformance.mutants.server import MODEL, right_server
+
+
+def test_a_run_writes_every_report_from_the_one_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with right_server("no-item-done") as url:
+        arguments = ["--base-url", url, "--features", "text,tools", "--protocols", "responses", "--report-dir", str(tmp_path)]
+        code = main(["run", *arguments, "--json"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.strip().split("\n")]
+
+    assert code == 1
+    assert {row["verdict"] for row in rows} >= {"fail"}
+    assert [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().strip().split("\n")][1:] == rows
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["rules"]["RS11"] == "broken"
+    assert summary["model"] == MODEL
+    cases = ElementTree.parse(tmp_path / "junit.xml").getroot().findall("testcase")
+    assert len(cases) == len(rows)
+    finding = next(finding for row in rows for finding in row["broken"] if finding["rule"] == "RS11")
+    assert (tmp_path / finding["trace"]).is_file()
+    assert finding["curl"].startswith("curl -N -X POST")
+    assert "Codex" in finding["consequence"]
+    page = (tmp_path / "matrix.html").read_text()
+    assert 'class="broken"' in page
+    assert "src=" not in page
+
+
+def test_traces_can_be_judged_offline_again(tmp_path: Path) -> None:
+    with right_server() as url:
+        assert (
+            main(["run", "--base-url", url, "--protocols", "messages", "--features", "text", "--report-dir", str(tmp_path)]) == 0
+        )
+
+    assert main(["check", "--protocol", "messages", str(tmp_path / "traces" / "messages" / "text")]) == 0
+
+
+def test_two_runs_merge_into_one_matrix(tmp_path: Path) -> None:
+    for name in ("right", "wrong"):
+        with right_server(*(["two-ends"] if name == "wrong" else [])) as url:
+            main(
+                [
+                    "run",
+                    "--base-url",
+                    url,
+                    "--name",
+                    name,
+                    "--protocols",
+                    "chat",
+                    "--features",
+                    "text",
+                    "--report-dir",
+                    str(tmp_path / name),
+                ]
+            )
+    write_matrix([tmp_path / "right", tmp_path / "wrong"], tmp_path / "both.html")
+    page = (tmp_path / "both.html").read_text()
+
+    assert "T4 on wrong: broken" in page
+    assert "T4 on right: held" in page
+
+
+def test_a_known_failure_is_not_held_against_a_target_until_it_passes(tmp_path: Path) -> None:
+    known = tmp_path / "known.txt"
+    known.write_text("responses/text  # items are never done\n")
+    arguments = ["--protocols", "responses", "--features", "text", "--known-failing", str(known)]
+
+    with right_server("no-item-done") as url:
+        assert main(["run", "--base-url", url, *arguments]) == 1, "other scenarios still fail"
+    with right_server() as url:
+        assert main(["run", "--base-url", url, *arguments]) == 1, "a listed scenario that passes must leave the list"
+    known.write_text("responses/nothing\n")
+    with pytest.raises(ValueError, match="allowed protocol/scenario"):
+        read_known_failing(known)
+
+
+def test_a_target_that_is_not_there_gives_exit_2() -> None:
+    assert main(["run", "--base-url", "http://127.0.0.1:9", "--model", "m", "--features", "models"]) == 2
+    assert main(["run", "--base-url", "http://127.0.0.1:9"]) == 2
