@@ -131,6 +131,40 @@ class TestWhatNoMaskHolds:
 
         assert [problem.path for problem in fence.problems] == ["tools[0].parameters.properties.v.format"]
 
+    @pytest.mark.parametrize(
+        ("schema", "legal", "illegal"),
+        [
+            (
+                {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "string", "pattern": "^b+$", "maxLength": 2}]},
+                ["a", "bb"],
+                ["c"],
+            ),
+            ({"anyOf": [{"type": "string", "const": "a"}, {"type": "null"}]}, ["a"], ["null"]),
+            ({"allOf": [{"minLength": 2}, {"pattern": "x"}]}, ["xy", "ax"], ["x)", "ab)"]),
+            ({"$ref": "#/$defs/s", "$defs": {"s": {"enum": ["one", 2]}}}, ["one"], ["2"]),
+            ({"type": ["string", "null"], "maxLength": 1, "minimum": 3}, ["", "a"], ["ab"]),
+            ({"anyOf": [{"enum": ["a"]}, {"type": "string"}]}, ["a", "whatever"], []),
+        ],
+        ids=str,
+    )
+    def test_an_unescaped_string_holds_what_its_schema_composes(
+        self, schema: dict[str, Any], legal: list[str], illegal: list[str]
+    ) -> None:
+        held = from_python(schema)
+        assert isinstance(held, JsonObject)
+        fence = built(one_value(RawText((Literal(")"),), held, path="v")))
+
+        assert fence.problems == ()
+        assert [text for text in legal if not reads(fence, f"<tool_call>({text})</tool_call>")] == []
+        assert [text for text in illegal if reads(fence, f"<tool_call>({text}")] == []
+
+    def test_an_unescaped_string_that_no_text_satisfies_is_refused(self) -> None:
+        schema = from_python({"enum": [1, 2]})
+        assert isinstance(schema, JsonObject)
+
+        with pytest.raises(ApiError, match="no string satisfies"):
+            built(one_value(RawText((Literal(")"),), schema, path="tools[0].parameters.properties.v")), tools=STRICT)
+
     def test_keywords_that_say_nothing_are_no_problem(self) -> None:
         schema = {"type": "integer", "title": "N", "x-order": 3, "nullable": False, "default": 1, "uniqueItems": False}
 

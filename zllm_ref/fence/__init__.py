@@ -5,7 +5,7 @@ Must never know: an API's field names, a dialect's markers by heart, a tensor, w
 
 How the engine uses it, once per model and once per lane:
 
-    compiler = FenceCompiler(vocabulary)                        # keeps compiled grammars by digest; one per loaded model
+    compiler = FenceCompiler(vocabulary)                        # keeps compiled grammars by content; one per loaded model
     request = FenceRequest(
         grammar=dialect's ToolGrammar for the request's tools,  # None: no tools
         tools=canonical tools, tool_choice=..., parallel_tool_calls=..., response_format=...,

@@ -1,4 +1,4 @@
-"""Grammar trees made ready to run: compiled once per content, kept by digest.
+"""Grammar trees made ready to run: compiled once per content, kept by it.
 
 One `FenceCompiler` per loaded model, owned by whoever owns the vocabulary; it keeps llguidance's view of the vocabulary (a
 trie over all pieces, the expensive part) and the last compiled grammars. A compiled grammar is never moved: every region
@@ -7,10 +7,10 @@ starts from a copy of it.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -64,7 +64,7 @@ class FenceCompiler:
         self.kinds = piece_kinds(self.index.pieces)
         self._capacity = capacity
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
-        self._regions: OrderedDict[str, CompiledRegion] = OrderedDict()
+        self._regions: OrderedDict[_Key, CompiledRegion] = OrderedDict()
 
     def region(self, root: Node, stop_ids: Sequence[int], *, is_forcing: bool = True) -> CompiledRegion:
         """The compiled grammar of `root`; every one of `stop_ids` is legal where it may end. Raises UnfenceableGrammar.
@@ -72,7 +72,7 @@ class FenceCompiler:
         `is_forcing` False: the tokenizer does not give texts back unchanged, so its spelling is never insisted on.
         """
         stops = tuple(sorted(set(stop_ids)))
-        key = hashlib.sha256(repr((root, stops, is_forcing)).encode("utf-8", "surrogatepass")).hexdigest()
+        key = (root, stops, is_forcing)  # by content: hashing a tree is a third of writing it out for a digest
         found = self._regions.get(key)
         if found is None:
             found = self._regions[key] = self._compile(root, stops, is_forcing)
@@ -101,6 +101,9 @@ class FenceCompiler:
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
         return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()), is_forcing)
+
+
+_Key: TypeAlias = tuple[Node, tuple[int, ...], bool]
 
 
 class _Pieces:

@@ -34,6 +34,8 @@ class Holder:
 
     def hold(self, node: Node) -> Node:
         match node:
+            case Literal() | Marker():
+                return node
             case Sequence():
                 return Sequence(tuple(self.hold(item) for item in node.items))
             case Choice():
@@ -43,8 +45,10 @@ class Holder:
             case JsonBySchema():
                 held = hold_schema(node.schema, node.path)
                 self.problems += held.problems
-                return replace(node, schema=held.schema)
+                return JsonBySchema(held.schema, node.path)
             case RawText():
+                if node.schema is None:
+                    return node
                 self.problems += [
                     SchemaProblem(f"{node.path}.{keyword}", reason) for keyword, reason in unfenceable_keywords(node.schema)
                 ]
@@ -87,7 +91,8 @@ class Holder:
                 )
             )
             parameters = kept
-        return replace(node, parameters=tuple(replace(one, node=self.hold(one.node)) for one in parameters))
+        held_parameters = tuple(Parameter(one.name, self.hold(one.node), one.required) for one in parameters)
+        return UnorderedParameters(held_parameters, node.separator, node.path)
 
     def _loosest(self, node: JsonBySchema | RawText | CustomText, weaker: list[JsonBySchema] | list[RawText]) -> Node:
         reason = self._refusal(node)

@@ -22,6 +22,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from zllm_ref.canonical.json_value import JsonObject, JsonValue, dump_json
+from zllm_ref.fence.factoring import (
+    Alternative,
+    CountedItems,
+    Counting,
+    ParameterBits,
+    Part,
+    Symbol,
+    Text,
+    is_prefix_free,
+    joined,
+    shared_beginning,
+)
 from zllm_ref.fence.grammar import (
     Choice,
     CustomText,
@@ -30,13 +42,12 @@ from zllm_ref.fence.grammar import (
     Literal,
     Marker,
     Node,
-    Parameter,
     RawText,
     Repeat,
     Sequence,
     UnorderedParameters,
 )
-from zllm_ref.fence.raw_text import content_terminals
+from zllm_ref.fence.raw_text import ANY, content_terminals
 
 JSON_OPTIONS: tuple[tuple[str, JsonValue], ...] = (
     ("item_separator", ", "),
@@ -46,6 +57,8 @@ JSON_OPTIONS: tuple[tuple[str, JsonValue], ...] = (
 """Canonical spacing: a model that loves blanks cannot write them for ever."""
 
 _quote = json.JSONEncoder(ensure_ascii=False).encode
+_MOST_UNROLLED = 4
+"""A Repeat with more places left than this is counted in a parameter instead of written out."""
 STRING_SCHEMA = JsonObject((("type", "string"),))
 
 
@@ -72,59 +85,38 @@ def write_lark(root: Node, marker_id: Callable[[str], int | None], *, is_forcing
     return LarkGrammar("\n".join([*options, *lines, *writer.terminals]) + "\n", tuple(writer.nested.items()))
 
 
-# What stands in an alternative: text (to be factored), or anything else (one opaque symbol).
-@dataclass(frozen=True, slots=True)
-class _Text:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Symbol:
-    """A marker, or a call of a rule. `uses_bits`: the call hands the parameter bits on."""
-
-    text: str
-    uses_bits: bool = False
-
-
-_Part: TypeAlias = "_Text | _Symbol"
-
-
-@dataclass(frozen=True, slots=True)
-class _Alternative:
-    """`bits`: legal while one of these parameters is missing; `closes`: legal once the required ones are there.
-
-    Neither: always legal.
-    """
-
-    parts: tuple[_Part, ...]
-    bits: frozenset[int] = frozenset()
-    closes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Again:
-    """What follows an item of a Repeat: another one, or what comes after the Repeat."""
+    """What follows an item of a Repeat: another one, or what comes after the Repeat.
+
+    Compared by the identity of the node: comparing whole toolsets once a rule would be most of the work.
+    """
 
     repeat: Repeat
     done: int
 
+    def __hash__(self) -> int:
+        return hash((id(self.repeat), self.done))
 
-@dataclass(frozen=True, slots=True)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Again) and other.repeat is self.repeat and other.done == self.done
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Whole:
-    """A node that has a rule of its own, so that its text stands in the grammar once."""
+    """A node that has a rule of its own, so that its text stands in the grammar once. Compared by identity, as above."""
 
     node: Node
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Whole) and other.node is self.node
 
 
 _Step: TypeAlias = "Node | _Again | _Whole"
 _Rest: TypeAlias = "tuple[_Step, ...]"
-
-
-@dataclass(slots=True)
-class _Bits:
-    """The parameters that the rules being written count."""
-
-    order: tuple[Parameter, ...]
 
 
 @dataclass(slots=True)
@@ -134,7 +126,7 @@ class _Writer:
     terminals: list[str] = field(default_factory=list)
     nested: dict[str, str] = field(default_factory=dict)
     named: dict[object, str] = field(default_factory=dict)
-    heads: dict[int, tuple[_Part, ...]] = field(default_factory=dict)
+    heads: dict[int, tuple[Part, ...]] = field(default_factory=dict)
     number: int = -1
 
     # ---- rules ------------------------------------------------------------------------------------------------------
@@ -142,18 +134,18 @@ class _Writer:
     def body(self, rest: _Rest) -> list[str]:
         return [self._line(one, None) for one in self._factor(self._expand(rest), None)]
 
-    def _rule(self, rest: _Rest) -> _Symbol:
+    def _rule(self, rest: _Rest) -> Symbol:
         """The rule for what is still to come; the same rest is the same rule."""
         name = self.named.get(rest)
         if name is None:
             name = self.named[rest] = f"r{self._next_number()}"
             self.rules[name] = []
             self.rules[name] = self.body(rest)
-        return _Symbol(name)
+        return Symbol(name)
 
-    def _line(self, one: _Alternative, bits: _Bits | None) -> str:
-        words = [_quote(part.text) if isinstance(part, _Text) else part.text for part in one.parts]
-        condition = "" if bits is None else self._condition(one, bits)
+    def _line(self, one: Alternative, counting: Counting) -> str:
+        words = [_quote(part.text) if isinstance(part, Text) else part.text for part in one.parts]
+        condition = "" if counting is None else counting.condition(one)
         return (" ".join(words) or '""') + condition
 
     def _next_number(self) -> int:
@@ -162,9 +154,9 @@ class _Writer:
 
     # ---- expansion: every alternative begins with text or a symbol ---------------------------------------------------
 
-    def _expand(self, rest: _Rest) -> list[_Alternative]:
+    def _expand(self, rest: _Rest) -> list[Alternative]:
         if not rest:
-            return [_Alternative(())]
+            return [Alternative(())]
         step, after = rest[0], rest[1:]
         match step:
             case Literal():
@@ -173,8 +165,8 @@ class _Writer:
                 token_id = self.marker_id(step.name)
                 if token_id is None:
                     return self._after_text(step.name, after)
-                marker = _Symbol(f"<[{token_id}]>")
-                return [_Alternative((marker, *one.parts), one.bits, one.closes) for one in self._expand(after)]
+                marker = Symbol(f"<[{token_id}]>")
+                return [Alternative((marker, *one.parts), one.bits, one.closes) for one in self._expand(after)]
             case Sequence():
                 return self._expand((*step.items, *after))
             case Choice():
@@ -188,23 +180,25 @@ class _Writer:
             case UnorderedParameters():
                 return self._expand_parameters(step, after)
             case JsonBySchema():
-                return [_Alternative((self._json(step.schema), *self._tail(after)))]
+                return [Alternative((self._json(step.schema), *self._tail(after)))]
             case JsonString():
-                return [_Alternative((self._json(STRING_SCHEMA), *self._tail(after)))]
+                return [Alternative((self._json(STRING_SCHEMA), *self._tail(after)))]
             case RawText() | CustomText():
-                return [_Alternative((self._value(step), *self._tail(after)))]
+                return [Alternative((self._value(step), *self._tail(after)))]
 
-    def _after_text(self, text: str, after: _Rest) -> list[_Alternative]:
+    def _after_text(self, text: str, after: _Rest) -> list[Alternative]:
         """Text before whatever may come next; seen through, so that the factoring knows all of a shared beginning."""
-        before = (_Text(text),)
-        return [_Alternative(_joined(before, one.parts), one.bits, one.closes) for one in self._expand(after)]
+        before = (Text(text),)
+        return [Alternative(joined(before, one.parts), one.bits, one.closes) for one in self._expand(after)]
 
-    def _tail(self, after: _Rest) -> tuple[_Part, ...]:
+    def _tail(self, after: _Rest) -> tuple[Part, ...]:
         return (self._rule(after),) if after else ()
 
-    def _expand_again(self, step: _Again, after: _Rest) -> list[_Alternative]:
+    def _expand_again(self, step: _Again, after: _Rest) -> list[Alternative]:
         repeat, done = step.repeat, step.done
-        ways: list[_Alternative] = []
+        if repeat.maximum is not None and repeat.maximum - done > _MOST_UNROLLED and done >= max(repeat.minimum, 1):
+            return [Alternative((self._counted(repeat, done, after),))]
+        ways: list[Alternative] = []
         if done >= repeat.minimum:
             ways += self._expand(after)
         if repeat.maximum is None or done < repeat.maximum:
@@ -214,11 +208,24 @@ class _Writer:
             ways += self._expand((*separator, _Whole(repeat.item), following, *after))
         return ways
 
-    def _expand_whole(self, node: Node, after: _Rest) -> list[_Alternative]:
-        """The node's own rule, with the text that all its alternatives share pulled out in front (for the factoring)."""
-        return [_Alternative((*self._head(node), *self._tail(after)))]
+    def _counted(self, repeat: Repeat, done: int, after: _Rest) -> Symbol:
+        """All further items of a bounded Repeat as one rule that counts them."""
+        name = f"n{self._next_number()}"
+        separator: _Rest = (repeat.separator,) if repeat.separator is not None else ()
+        again = Symbol(f"{name}::incr(_)", uses_bits=True)
+        further = [
+            Alternative((*one.parts, again), bits=frozenset({0})) for one in self._expand((*separator, _Whole(repeat.item)))
+        ]
+        closing = [Alternative(one.parts, closes=True) for one in self._expand(after)]
+        calls = CountedItems(repeat.maximum or 0)
+        self.rules[f"{name}::_"] = [self._line(one, calls) for one in self._factor([*further, *closing], calls)]
+        return Symbol(f"{name}::{done}")
 
-    def _head(self, node: Node) -> tuple[_Part, ...]:
+    def _expand_whole(self, node: Node, after: _Rest) -> list[Alternative]:
+        """The node's own rule, with the text that all its alternatives share pulled out in front (for the factoring)."""
+        return [Alternative((*self._head(node), *self._tail(after)))]
+
+    def _head(self, node: Node) -> tuple[Part, ...]:
         """Found again by identity: equality of large trees costs more than what it saves."""
         found = self.heads.get(id(node))
         if found is None:
@@ -229,105 +236,90 @@ class _Writer:
 
     # ---- parameters, each once, in any order ----------------------------------------------------------------------
 
-    def _expand_parameters(self, node: UnorderedParameters, after: _Rest) -> list[_Alternative]:
+    def _expand_parameters(self, node: UnorderedParameters, after: _Rest) -> list[Alternative]:
         # Sorted, so that parameters that begin alike are neighbours and share one condition over a range of bits.
-        bits = _Bits(tuple(sorted(node.parameters, key=lambda parameter: parameter.name)))
+        bits = ParameterBits(tuple(sorted(node.parameters, key=lambda parameter: parameter.name)))
         ending = [] if bits.order and all(parameter.required for parameter in bits.order) else self._expand(after)
         if not bits.order:
             return ending
         name = f"p{self._next_number()}"
         heads = [self._head(parameter.node) for parameter in bits.order]
         further = [
-            _Alternative((*head, _Symbol(f"{name}::set_bit({index})", uses_bits=True)), bits=frozenset({index}))
+            Alternative((*head, Symbol(f"{name}::set_bit({index})", uses_bits=True)), bits=frozenset({index}))
             for index, head in enumerate(heads)
         ]
-        closing = [_Alternative(one.parts, closes=True) for one in ending or self._expand(after)]
+        closing = [Alternative(one.parts, closes=True) for one in ending or self._expand(after)]
         separated = [
-            _Alternative(_joined(one.parts, parts), bits=other.bits)
+            Alternative(joined(one.parts, parts), bits=other.bits)
             for one in self._expand((node.separator,))
             for other in further
             for parts in [other.parts]
         ]
         self.rules[f"{name}::_"] = [self._line(one, bits) for one in self._factor([*separated, *closing], bits)]
-        first = [_Alternative((*head, _Symbol(f"{name}::0x{1 << index:x}"))) for index, head in enumerate(heads)]
+        first = [Alternative((*head, Symbol(f"{name}::0x{1 << index:x}"))) for index, head in enumerate(heads)]
         return first if any(parameter.required for parameter in bits.order) else [*first, *ending]
-
-    def _condition(self, one: _Alternative, bits: _Bits) -> str:
-        count = len(bits.order)
-        required = [index for index in range(count) if bits.order[index].required]
-        conditions: list[str] = []
-        if one.bits:
-            low, high = min(one.bits), max(one.bits) + 1
-            if len(one.bits) == high - low:
-                conditions.append(f"not(is_ones([{low}:{high}]))" if high - low > 1 else f"bit_clear({low})")
-            else:
-                conditions.append(_nested("or", [f"bit_clear({index})" for index in sorted(one.bits)]))
-        if one.closes:
-            if one.bits and len(one.bits) == count:
-                return ""  # all there: it may close; one missing: it may go on
-            if not required:
-                return ""
-            conditions.append(_nested("and", [f"bit_set({index})" for index in required]))
-        return f" %if {_nested('or', conditions)}" if conditions else ""
 
     # ---- factoring ------------------------------------------------------------------------------------------------
 
-    def _factor(self, alternatives: list[_Alternative], bits: _Bits | None) -> list[_Alternative]:
+    def _factor(self, alternatives: list[Alternative], counting: Counting) -> list[Alternative]:
         """The same language, no two alternatives beginning with the same text or the same symbol."""
-        groups: dict[str, list[_Alternative]] = {}
+        groups: dict[str, list[Alternative]] = {}
         for one in alternatives:
             first = one.parts[0] if one.parts else None
-            key = "" if first is None else "t" + first.text[0] if isinstance(first, _Text) else "s" + first.text
+            key = "" if first is None else "t" + first.text[0] if isinstance(first, Text) else "s" + first.text
             groups.setdefault(key, []).append(one)
-        factored: list[_Alternative] = []
+        factored: list[Alternative] = []
         for key, group in groups.items():
-            if len(group) == 1:
-                factored.append(group[0])
+            if len(group) == 1 or is_prefix_free(group):
+                factored += group
                 continue
-            shared = _shared_prefix([one.parts for one in group])
-            rests = [_Alternative(_without(one.parts, shared), one.bits, one.closes) for one in group]
-            merged = _Alternative((), frozenset().union(*(one.bits for one in group)), any(one.closes for one in group))
+            whole, characters = shared_beginning(group)
+            shared = group[0].parts[:whole]
+            if characters:
+                shared = (*shared, Text(group[0].parts[whole].text[:characters]))
+            bits = frozenset[int]().union(*(one.bits for one in group))
+            closes = any(one.closes for one in group)
             if key == "":
-                factored.append(merged)
+                factored.append(Alternative((), bits, closes))
                 continue
-            inner = self._factor(rests, bits)
+            inner = self._factor([one.after(whole, characters) for one in group], counting)
             if len(inner) == 1 and not inner[0].parts:
-                factored.append(_Alternative(shared, merged.bits, merged.closes))
+                factored.append(Alternative(shared, bits, closes))
                 continue
-            symbol = self._factored_rule(inner, bits)
-            factored.append(_Alternative((*shared, symbol), merged.bits, merged.closes))
+            symbol = self._factored_rule(inner, counting)
+            factored.append(Alternative((*shared, symbol), bits, closes))
         return factored
 
-    def _factored_rule(self, inner: list[_Alternative], bits: _Bits | None) -> _Symbol:
-        counts = bits is not None and any(part.uses_bits for one in inner for part in one.parts if isinstance(part, _Symbol))
-        lines = tuple(self._line(one, bits if counts else None) for one in inner)
+    def _factored_rule(self, inner: list[Alternative], counting: Counting) -> Symbol:
+        counts = counting is not None and any(part.uses_bits for one in inner for part in one.parts if isinstance(part, Symbol))
+        lines = tuple(self._line(one, counting if counts else None) for one in inner)
         key = ("factored", counts, lines)
         name = self.named.get(key)
         if name is None:
             name = self.named[key] = f"f{self._next_number()}"
             self.rules[f"{name}::_" if counts else name] = list(lines)
-        return _Symbol(f"{name}::_" if counts else name, uses_bits=counts)
+        return Symbol(f"{name}::_" if counts else name, uses_bits=counts)
 
     # ---- values ---------------------------------------------------------------------------------------------------
 
-    def _json(self, schema: JsonObject) -> _Symbol:
+    def _json(self, schema: JsonObject) -> Symbol:
         name = self.named.get(("schema", schema))
         if name is not None:
-            return _Symbol(name)
+            return Symbol(name)
         own = schema.get("x-guidance")  # what `loosened` says of this schema alone
         options = (*JSON_OPTIONS, *(own.pairs if isinstance(own, JsonObject) else ()))
         pairs = tuple(pair for pair in schema.pairs if pair[0] != "x-guidance")
         text = dump_json(JsonObject((*pairs, ("x-guidance", JsonObject(options)))))
         name = self.named["schema", schema] = f"j{self._next_number()}"
         self.rules[name] = [f"%json {text}"]
-        return _Symbol(name)
+        return Symbol(name)
 
-    def _value(self, node: RawText | CustomText) -> _Symbol:
+    def _value(self, node: RawText | CustomText) -> Symbol:
         name = self.named.get(node)
         if name is None:
             name = self.named[node] = f"v{self._next_number()}"
             self._write_value(name, node)
-        return _Symbol(name)
+        return Symbol(name)
 
     def _write_value(self, name: str, node: RawText | CustomText) -> None:
         """Content and closer. An id ends the content wherever it comes; a closer of text ends it where it first occurs."""
@@ -343,7 +335,13 @@ class _Writer:
             return
         self.terminals += content_terminals(content, node)
         if before and marker is None and isinstance(node, RawText):
-            self.terminals.append(f"V{name.upper()} : {content} {_quote(before)}")
+            closed, again = f"W{name.upper()}", f"X{name.upper()}"
+            self.terminals += [
+                f"{closed} : {content} {_quote(before)}",
+                f"{again} : {ANY} {_quote(before)} /(?s:.+)/",
+                # A value that may not end yet must not run over its closer either.
+                f"V{name.upper()} : {closed} & ~{again}" if node.schema is not None else f"V{name.upper()} : {closed}",
+            ]
             self.rules[f"l{name}[lazy]"] = [f"V{name.upper()}"]
             self.rules[name] = [f"l{name} {tail}"]
         elif before:
@@ -364,56 +362,3 @@ def split_closer(
             return text, token_id, tuple(closer[index + 1 :])
         text += part.name if isinstance(part, Marker) else part.text
     return text, None, ()
-
-
-def _shared_prefix(sequences: list[tuple[_Part, ...]]) -> tuple[_Part, ...]:
-    """The longest beginning that all have in common, text compared by characters."""
-    shared: list[_Part] = []
-    remaining = list(sequences)
-    while all(remaining):
-        firsts = [parts[0] for parts in remaining]
-        if all(isinstance(first, _Text) for first in firsts):
-            text = _common([first.text for first in firsts])
-            if text:
-                shared.append(_Text(text))
-            if any(first.text != text for first in firsts):
-                return tuple(shared)
-        elif any(first != firsts[0] for first in firsts):
-            return tuple(shared)
-        else:
-            shared.append(firsts[0])
-        remaining = [parts[1:] for parts in remaining]
-    return tuple(shared)
-
-
-def _joined(before: tuple[_Part, ...], after: tuple[_Part, ...]) -> tuple[_Part, ...]:
-    """Both, text that meets text made one."""
-    if before and after:
-        last, first = before[-1], after[0]
-        if isinstance(last, _Text) and isinstance(first, _Text):
-            return (*before[:-1], _Text(last.text + first.text), *after[1:])
-    return (*before, *after)
-
-
-def _without(parts: tuple[_Part, ...], prefix: tuple[_Part, ...]) -> tuple[_Part, ...]:
-    left = list(parts)
-    for part in prefix:
-        first = left.pop(0)
-        if isinstance(part, _Text) and first.text != part.text:
-            left.insert(0, _Text(first.text[len(part.text) :]))
-    return tuple(left)
-
-
-def _common(texts: list[str]) -> str:
-    low, high = min(texts), max(texts)
-    length = 0
-    while length < len(low) and length < len(high) and low[length] == high[length]:
-        length += 1
-    return low[:length]
-
-
-def _nested(operator: str, conditions: list[str]) -> str:
-    if len(conditions) == 1:
-        return conditions[0]
-    half = len(conditions) // 2
-    return f"{operator}({_nested(operator, conditions[:half])}, {_nested(operator, conditions[half:])})"
