@@ -28,7 +28,7 @@ def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: 
     for choice, plan in enumerate(job.choices):
         own_state = state if choice == 0 else state.fork()
         sequence = _sequence(job, choice, plan, own_state)
-        sequence.first = _choose(sequence, logits[0])
+        sequence.first = choose(sequence, logits[0])
         sequences.append(sequence)
     return sequences
 
@@ -44,10 +44,10 @@ def decode_round(model: Model, sequences: Ids[Sequence], num_token_ids: int) -> 
         last = [lane.row + lane.num_rows - 1 for lane in step.lanes]
         last_rows = hidden[torch.tensor(last, device=hidden.device)]
     logits = model.logits(last_rows)[:, :num_token_ids]
-    if all(_is_plain(sequence) for sequence in sequences):
+    if all(takes_the_largest(sequence) for sequence in sequences):
         best = logits.argmax(-1).tolist()
-        return [_accept(sequence, SampledToken(token)) for sequence, token in zip(sequences, best, strict=True)]
-    return [_choose(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
+        return [accept(sequence, SampledToken(token)) for sequence, token in zip(sequences, best, strict=True)]
+    return [choose(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
 
 
 def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionState) -> Sequence:
@@ -55,23 +55,23 @@ def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionS
     return Sequence(job, choice, state, sampler, plan.fence, plan.script)
 
 
-def _is_plain(sequence: Sequence) -> bool:
+def takes_the_largest(sequence: Sequence) -> bool:
     """True where the largest raw logit is the token, so that a round of such lanes is one argmax."""
     if sequence.script is not None or not sequence.sampler.parameters.is_plain_greedy:
         return False
     return sequence.fence is None or sequence.fence.allowed() is None
 
 
-def _choose(sequence: Sequence, row: Tensor) -> list[SampledToken]:
+def choose(sequence: Sequence, row: Tensor) -> list[SampledToken]:
     """Samples from one row of logits, then takes what the fence leaves no choice about."""
     if sequence.script is not None:
         return _play(sequence)
     fence = sequence.fence
     mask = fence.allowed() if fence is not None else None
-    return _accept(sequence, sequence.sampler.sample(row, sequence.num_tokens, mask))
+    return accept(sequence, sequence.sampler.sample(row, sequence.num_tokens, mask))
 
 
-def _accept(sequence: Sequence, token: SampledToken) -> list[SampledToken]:
+def accept(sequence: Sequence, token: SampledToken) -> list[SampledToken]:
     """`token` enters the sequence, and after it every token that the fence forces, up to the job's limit."""
     tokens = [token]
     sequence.pending = [token.token_id]
