@@ -95,6 +95,46 @@ def test_a_clean_victim_is_freed_at_once(tmp_path: Path) -> None:
     assert writer.waiting == []
 
 
+@pytest.mark.parametrize("write_behind", [True, False])
+def test_a_budget_of_nothing_on_ssd_is_as_no_ssd(tmp_path: Path, write_behind: bool) -> None:
+    server = ToyServer(tmp_path, capacity_bytes=2500, ssd_bytes=0, options={"write_behind": write_behind})
+    server.ask(A)
+
+    admission = server.admit(B, growth=5)
+
+    assert admission is not None, "nothing runs and nothing can be written: it must not wait"
+    server.cache.release(admission)
+    assert server.ask([*A, 1])[0] == 0
+
+
+def test_no_more_is_freed_than_is_needed(tmp_path: Path) -> None:
+    server = ToyServer(tmp_path, capacity_bytes=4600)
+    for prompt in (A, B, C):
+        server.ask(prompt)
+    server.settle()
+
+    server.ask(list(range(300, 320)))
+
+    assert server.cache.counts.evictions == 1
+    assert [server.ask([*prompt, 1])[2] for prompt in (B, C)] == ["resident", "resident"]
+
+
+def test_a_snapshot_beside_unrelated_resident_states_is_read_whole(tmp_path: Path) -> None:
+    server = ToyServer(tmp_path)
+    server.ask(A)
+    server = server.restart()
+    server.ask(B)
+
+    admission = server.admit([*A, 1])
+
+    assert admission is not None
+    assert admission.hit is not None
+    assert (admission.hit.blocks, admission.hit.length) == ((), 20)
+    assert server.fill(admission, [*A, 1]) == 20
+    server.cache.release(admission)
+    server.cache.check()
+
+
 def test_a_disk_that_fails_costs_snapshots_and_never_a_request(tmp_path: Path) -> None:
     class BrokenFiles(Files):
         def create(self, path: Path) -> int:

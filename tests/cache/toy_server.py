@@ -136,11 +136,14 @@ class ToyServer:
         assert admission is not None, "it waits although nobody runs"
         length = self.fill(admission, prompt)
         tier = admission.hit.tier if admission.hit is not None and length else None
+        before = self.cache.resident_bytes + self.cache.pinned_bytes
         for unit in admission.units:
             self.cache.commit_unit(admission, np.array(prompt[:unit], dtype=np.int32), ToySession(prompt[:unit], self.has_fixed))
         ids = [*prompt, *answer]
         terminal = self.cache.commit(admission, np.array(ids, dtype=np.int32), ToySession(ids, self.has_fixed))
         self.cache.check()
+        grown = self.cache.resident_bytes + self.cache.pinned_bytes - before
+        assert grown <= admission.keep_bytes, "more was kept than was set aside"
         self.cache.release(admission)
         self.cache.check()
         return length, terminal, tier

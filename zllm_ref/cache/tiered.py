@@ -311,23 +311,31 @@ class TieredCache(PrefixCache):
 
     def _make_room(self, num_bytes: int) -> bool:
         """Frees clean victims; where they are too few, has dirty ones written, least recently used first, and says not yet."""
+        while not self._evict_clean(num_bytes):
+            self._ask_for_writing(num_bytes - self.free_bytes)
+            self.pump()
+            if self._writing is not None:
+                return False
+            # Nothing is being written: what cannot be written at all is clean by now, and the next round frees it.
+        return True
+
+    def _evict_clean(self, num_bytes: int) -> bool:
         for state in list(self._graph.terminals.values()):
             if self.free_bytes >= num_bytes:
-                return True
+                break
             if state.node.pins == 0 and state not in self._dirty:
                 self._remove(state)
                 self.counts.evictions += 1
-        if self.free_bytes >= num_bytes:
-            return True
-        missing = num_bytes - self.free_bytes
+        return self.free_bytes >= num_bytes
+
+    def _ask_for_writing(self, num_bytes: int) -> None:
+        """Marks dirty victims for writing, enough of them to free that many bytes."""
         for state in self._graph.terminals.values():
-            if missing <= 0:
-                break
+            if num_bytes <= 0:
+                return
             if state.node.pins == 0:
                 self._urgent[state] = None
-                missing -= self.layout.rows_bytes(state.record.length) + state.fixed_bytes
-        self.pump()
-        return False
+                num_bytes -= self.layout.rows_bytes(state.record.length) + state.fixed_bytes
 
     def _soon_available_bytes(self) -> int:
         """What only the writer holds."""
