@@ -127,8 +127,25 @@ def _raw(tool: Tool, schema: JsonObject, closer: tuple[Literal | Marker, ...], p
     if isinstance(tool, CustomTool) and tool.grammar is not None:
         syntax, definition = tool.grammar
         return grammar.CustomText(syntax, definition, closer, path)
-    rules = tuple((key, value) for key, value in schema.pairs if key not in _NO_RULES)
+    rules = _string_rules(schema)
     return grammar.RawText(closer, JsonObject(rules) if rules else None, path=path)
+
+
+def _string_rules(schema: JsonObject) -> tuple[tuple[str, JsonValue], ...]:
+    """What the schema asks of a value that is a string: branches and values of other types fall away."""
+    rules: list[tuple[str, JsonValue]] = []
+    for key, value in schema.pairs:
+        if key in _NO_RULES:
+            continue
+        if key == "enum" and isinstance(value, tuple):
+            value = tuple(item for item in value if isinstance(item, str))
+        elif key in ("anyOf", "oneOf") and isinstance(value, tuple):
+            branches = [branch for branch in value if value_kind(branch, schema) is not ValueKind.OTHER]
+            if len(branches) == 1 and isinstance(branches[0], JsonObject):
+                rules += _string_rules(branches[0])
+                continue
+        rules.append((key, value))
+    return tuple(rules)
 
 
 def _parameters(parameters: JsonObject, path: str) -> list[tuple[str, JsonObject, bool, str]]:

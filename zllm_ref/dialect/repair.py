@@ -70,10 +70,11 @@ def tolerant_tag(framing: Framing, alphabet: Alphabet) -> Tag:
         if isinstance(piece, str):
             atoms += _atoms_of(piece)
         else:
-            spelled = _DSML_SPELLED if piece == DSML else _atoms_of(piece.name)
-            atoms.append(_either([_Atom(re.escape(alphabet.code(piece))), _joined(spelled)]))
-            if piece == DSML:
-                atoms.append(_BLANKS)
+            is_dsml = piece == DSML
+            code, bar = re.escape(alphabet.code(piece)), "[｜|]?" if is_dsml else ""
+            by_id = _Atom(f"{bar}{code}{bar}", bar.removesuffix("?"))
+            atoms.append(_either([by_id, _joined(_DSML_SPELLED if is_dsml else _atoms_of(piece.name))]))
+            atoms += [_BLANKS] if is_dsml else []
     whole = _joined(atoms)
     return Tag(
         alphabet.of_framing(framing),

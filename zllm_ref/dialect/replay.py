@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from zllm_ref.canonical.json_value import JsonValue, dump_json
+from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue, dump_json
 from zllm_ref.canonical.message import CustomToolCall, Message, Reasoning, Text, ToolCall
 from zllm_ref.canonical.request import ReasoningSettings
 from zllm_ref.dialect.call_layout import ProtocolDefinition
@@ -24,6 +25,9 @@ from zllm_ref.dialect.render_job import GeneratedTurn
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 FORMAT = 1
+
+_EXACT = 2**53
+"""Up to here every whole number is a double of its own."""
 
 
 class GeneratedStore(Protocol):
@@ -139,7 +143,7 @@ def message_digest(message: Message, identity: str = "", *, with_reasoning: bool
     for part in message.parts:
         match part:
             case ToolCall():
-                parts.append(("call", part.namespace, part.name, part.arguments))
+                parts.append(("call", part.namespace, part.name, _by_value(part.arguments)))
             case CustomToolCall():
                 parts.append(("custom", part.namespace, part.name, part.input))
             case Text() | Reasoning():
@@ -149,3 +153,25 @@ def message_digest(message: Message, identity: str = "", *, with_reasoning: bool
     state = hashlib.sha256(identity.encode("utf-8", "surrogatepass"))
     state.update(dump_json(tuple(parts), separators=(",", ":")).encode("utf-8", "surrogatepass"))
     return state.hexdigest()
+
+
+def _by_value(value: JsonValue) -> JsonValue:
+    """The value as it survives a client's JSON library: `1.0`, `1e0` and `1` are one number there, and so they are here."""
+    match value:
+        case JsonNumber():
+            return _number_by_value(value)
+        case JsonObject():
+            return JsonObject(tuple((key, _by_value(item)) for key, item in value.pairs))
+        case tuple():
+            return tuple(_by_value(item) for item in value)
+        case _:
+            return value
+
+
+def _number_by_value(number: JsonNumber) -> JsonNumber:
+    if number.text.lstrip("-").isdigit():
+        return JsonNumber("0" if number.text == "-0" else number.text)
+    value = float(number.text)
+    if not math.isfinite(value):
+        return number
+    return JsonNumber(str(int(value)) if value.is_integer() and abs(value) <= _EXACT else repr(value))

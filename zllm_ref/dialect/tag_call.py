@@ -218,7 +218,7 @@ class TagCall:
         closers = [self._value_closer]
         if self._value_tail:
             closers.insert(0, Tag(self._value_tail + self._value_closer.literal))
-        text, found = self._cursor.until(closers)
+        text, found = self._cursor.until(closers, self._value_tail)
         if found is not None and self._value_tail and found.tag is self._value_closer and text.endswith(self._value_tail):
             text = text.removesuffix(self._value_tail)
         text = self._context.alphabet.expand(text)
@@ -256,8 +256,6 @@ class TagCall:
             if self._kind is ValueKind.EITHER:
                 return None
             raise CallError(f"parameter {self._key}: {error}") from None
-        if self._kind is ValueKind.EITHER and isinstance(value, str):
-            return None
         return dump_json(value)
 
     def _read_closing(self) -> bool:

@@ -16,7 +16,7 @@ class ValueKind(StrEnum):
     STRING = "string"
     OTHER = "other"
     EITHER = "either"
-    """Union, untyped or unknown: what reads as a JSON value that is no string is that value, everything else is a string."""
+    """Union, untyped or unknown: what reads as JSON is that value, everything else is a string of these characters."""
 
 
 def parameter_kinds(parameters: JsonObject) -> dict[str, ValueKind]:
