@@ -45,6 +45,8 @@ class RecordingNumerics(Numerics):
     linears: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = field(default_factory=dict)
     norms: dict[int, tuple[Tensor | None, float]] = field(default_factory=dict)
     gates: set[int] = field(default_factory=set)
+    float32s: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    groups: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 
     def linear(self, rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         self.linears.setdefault((weight.shape[1], weight.shape[0]), (weight, bias))
@@ -53,6 +55,15 @@ class RecordingNumerics(Numerics):
     def rms_norm(self, rows: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
         self.norms.setdefault(rows.shape[-1], (weight, epsilon))
         return super().rms_norm(rows, weight, epsilon)
+
+    def float32_linear(self, rows: Tensor, weight: Tensor) -> Tensor:
+        self.float32s.setdefault((weight.shape[1], weight.shape[0]), weight)
+        return super().float32_linear(rows, weight)
+
+    def grouped_linear(self, rows: Tensor, weight: Tensor) -> Tensor:
+        groups, outputs, width = weight.shape
+        self.groups.setdefault((groups, width, outputs), weight)
+        return super().grouped_linear(rows, weight)
 
     def silu_gate(self, gate: Tensor, up: Tensor) -> Tensor:
         self.gates.add(gate.shape[-1])
@@ -75,6 +86,20 @@ def prove(model: Model) -> Iterator[Finding]:
             "linear",
             f"K {width}, N {outputs}",
             lambda n, piece, w=weight, b=bias: n.linear(n.pad_rows(piece), w, b)[: piece.shape[0]],  # type: ignore[misc]
+            rows,
+            on,
+            off,
+        )
+    for (width, outputs), weight in recorded.float32s.items():
+        rows = draw(NUM_ROWS, width)
+        shape = f"K {width}, N {outputs}"
+        yield _compare("float32_linear", shape, lambda n, piece, w=weight: n.float32_linear(piece, w), rows, on, off)  # type: ignore[misc]
+    for (groups, width, outputs), weight in recorded.groups.items():
+        rows = draw(NUM_ROWS, groups, width)
+        yield _compare(
+            "grouped_linear",
+            f"{groups} × K {width}, N {outputs}",
+            lambda n, piece, w=weight: n.grouped_linear(n.pad_rows(piece), w)[: piece.shape[0]],  # type: ignore[misc]
             rows,
             on,
             off,

@@ -136,7 +136,7 @@ class Glm4Moe:
         self._rope = build_rope(
             config.rotated_dim, config.rope_theta, config.context_length, numerics.dtype, self.device, config.rope_scaling
         )
-        self._attention = self._attention_over("kv")
+        self.attention = self._attention_over("kv")
         self._draft_attention = self._attention_over("draft_kv")
         self.state = self.declare_state(config, numerics.dtype, len(self._draft_layers))
 
@@ -150,7 +150,7 @@ class Glm4Moe:
 
     def forward(self, step: Step) -> Tensor:
         cos, sin = self._rope.at(step.positions)
-        attention = self._attention.prepare(step)
+        attention = self.attention.prepare(step)
         x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             x = self._block(x, index, layer, attention, step, cos, sin)

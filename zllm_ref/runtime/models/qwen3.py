@@ -96,7 +96,7 @@ class Qwen3:
         self._rope = build_rope(
             config.head_dim, config.rope_theta, config.context_length, numerics.dtype, self.device, config.rope_scaling
         )
-        self._attention = KeyValueAttention(
+        self.attention = KeyValueAttention(
             "kv", config.num_heads, config.num_kv_heads, config.head_dim, config.context_length, numerics, self.device
         )
         self.state = self.declare_state(config, numerics.dtype)
@@ -110,7 +110,7 @@ class Qwen3:
         rotated = config.num_heads + config.num_kv_heads
         all_heads = rotated + config.num_kv_heads
         cos, sin = self._rope.at(step.positions)
-        attention = self._attention.prepare(step)
+        attention = self.attention.prepare(step)
         x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             normed = numerics.rms_norm(x, layer.input_norm, config.rms_norm_eps)
