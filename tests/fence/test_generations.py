@@ -6,7 +6,7 @@ import random
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fence import lanes, schemas
@@ -85,6 +85,7 @@ def test_the_check_of_calls_falls_when_a_value_is_out_of_its_schema() -> None:
         check_calls(VOCABULARY.encode_with_markers(text), layout, tools, ToolChoiceRequired())
 
 
+@settings(max_examples=max(10, settings().max_examples // 5))
 @given(schemas.tools, st.integers(0, 2**32), st.data())
 def test_clone_and_rollback_are_a_fresh_replay(tools: Tools, seed: int, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(LAYOUTS))

@@ -29,6 +29,8 @@ class TokenIndex:
         self.is_text: NDArray[np.bool_] = np.array([bool(piece) for piece in self.pieces])
         self.is_text[list(self.marker_ids)] = False
         self.is_text.flags.writeable = False
+        self.text_flags = self.is_text.tobytes()
+        """`is_text` once more: reading one flag out of an array costs more than all else that a token of free text costs."""
         self._sorted: list[tuple[bytes, int]] | None = None
 
     def beginning_with(self, prefix: bytes) -> list[int]:
@@ -111,6 +113,7 @@ class FreeText:
         self.ends = frozenset(ends)
         self._index = index
         self._pieces = index.pieces
+        self._text_flags = index.text_flags
         self._masks = masks
         self._legal = legal
         self._is_text_trigger = isinstance(trigger, bytes)
@@ -125,6 +128,8 @@ class FreeText:
 
     def after(self, state: int, token_id: int) -> int:
         """The state after a text token; -1 - n where it completed a trigger of text and n of its bytes are left over."""
+        if not self._complete:
+            return state
         key = (state, token_id)
         found = self._next.get(key)
         if found is None:
@@ -137,9 +142,13 @@ class FreeText:
         matched, end = self._scan.find(state, data)
         return matched if end < 0 else -1 - (len(data) - end)
 
+    def is_plain(self, token_id: int) -> bool:
+        """A piece of text, no marker."""
+        return self._text_flags[token_id] == 1
+
     def accepts(self, token_id: int) -> bool:
         """A token that is text, as far as this kind of text is concerned."""
-        return not self._masks or bool(self._index.is_text[token_id])
+        return bool(self._text_flags[token_id]) or not self._masks
 
     def mask(self, state: int) -> TokenMask | None:
         """The same array for the same state, so that a copy on a device can be kept."""

@@ -111,6 +111,7 @@ class GenerationGuard:
         self._kinds = kinds
         self._watches_repetition = Watch.REPETITION in settings.watch
         self._least_length = min(settings.repeated_words, settings.repeated_token, settings.repeated_quiet)
+        self._opening_length = settings.restart_opening
         self._tokens: list[int] = []
         self._last: dict[int, int] = {}
         self._openings: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -144,12 +145,18 @@ class GenerationGuard:
             period = run = 0
         self._tokens.append(token_id)
         self._last[gram] = position
+        if not position & 1023:
+            self._forget(position)
         self._period, self._run, self._gram = period, run, gram
 
         kind = self._kinds[token_id]
         if phase is not slow.phase or not is_free or kind & _MARKS or slow.verdict is not Verdict.GO_ON:
             slow = self._moved(slow, position, kind, phase, is_free, may_end)
         self._history = history
+        nothing_new = run + period < self._least_length and position + 1 - slow.passage_start != self._opening_length
+        if nothing_new and slow.verdict is Verdict.GO_ON and phase is Phase.TEXT:
+            self._slow = slow
+            return
         verdict, excluded = self._judge(slow, position, token_id, is_free)
         if verdict is not slow.verdict or excluded != slow.excluded:
             strikes = slow.strikes + (verdict is Verdict.EXCLUDE)
@@ -165,6 +172,8 @@ class GenerationGuard:
                 excluded,
             )
         self._slow = slow
+
+    def _forget(self, position: int) -> None:
         if len(self._last) > _MOST_GRAMS:
             self._last = {gram: index for gram, index in self._last.items() if index > position - _MOST_GRAMS // 2}
 

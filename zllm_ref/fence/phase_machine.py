@@ -209,16 +209,16 @@ class PhaseMachine:
                 return PhaseState(state, Phase.END) if token_id in plan.stop_ids else None
 
     def _after_text(self, state: PhaseState | None, text: FreeText, scan: int, token_id: int) -> PhaseState | None:
+        if text.is_plain(token_id):
+            following = text.after(scan, token_id)
+            if following >= 0:
+                return PhaseState(state, Phase.TEXT, following)
+            return self._enter(state, self._plan.region, self._left_over(token_id, following))
         if token_id == text.trigger_id:
             return self._enter(state, self._plan.region) if text.is_armed(scan) else None
         if token_id in text.ends:
             return PhaseState(state, Phase.END)
-        if not text.accepts(token_id):
-            return None
-        following = text.after(scan, token_id)
-        if following < 0:
-            return self._enter(state, self._plan.region, self._left_over(token_id, following))
-        return PhaseState(state, Phase.TEXT, following)
+        return PhaseState(state, Phase.TEXT, scan) if text.accepts(token_id) else None
 
     def _after_reasoning(self, state: PhaseState, reasoning: FreeText, token_id: int) -> PhaseState | None:
         if token_id == reasoning.trigger_id:
