@@ -164,6 +164,18 @@ async def test_an_overflow_has_the_code_that_clients_look_for() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
+async def test_half_a_character_is_refused_and_a_whole_one_is_not(path: str) -> None:
+    body = json.dumps({**PATHS[path], "user" if "messages" not in path else "seed_name": "X"})
+    async with client() as http:
+        half = await http.post(path, content=body.replace('"X"', '"\\ud83d"'))
+        whole = await http.post(path, content=body.replace('"X"', '"\\ud83d\\ude00"'))
+
+    assert half.status_code == 400
+    assert "surrogate" in check_shape(path, half)["message"]
+    assert whole.status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
 async def test_a_field_said_twice_is_refused(path: str) -> None:
     body = json.dumps(PATHS[path])[:-1] + ', "model": "other"}'
     async with client() as http:

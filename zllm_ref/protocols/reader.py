@@ -9,6 +9,7 @@ from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue, dump_json, kind_of
 
 _SHOWN_CHARACTERS = 60
+_MAX_DIGITS = 40
 
 
 class Reader:
@@ -117,23 +118,27 @@ def join(path: str, name: str) -> str:
 
 
 def integer_of(value: JsonValue, path: str, *, low: int, high: int) -> int:
-    number = number_of(value, path, low=low, high=high, what="a whole number")
-    if not number.is_integer():
-        raise invalid(path, value, f"a whole number from {low} to {high}")
-    assert isinstance(value, JsonNumber)
-    # Beyond 2**53 a float would change the number: a seed is taken as it was written.
-    exact = int(value.text) if value.text.lstrip("-").isdigit() else int(number)
-    if not low <= exact <= high:
-        raise invalid(path, value, f"a whole number from {low} to {high}")
-    return exact
-
-
-def number_of(value: JsonValue, path: str, *, low: float, high: float, what: str = "a number") -> float:
+    allowed = f"a whole number from {low} to {high}"
     if not isinstance(value, JsonNumber):
-        raise wrong_type(path, value, what)
+        raise wrong_type(path, value, "a whole number")
+    if len(value.text) <= _MAX_DIGITS and value.text.lstrip("-").isdigit():
+        number = int(value.text)  # never through a float, which would change a seed beyond 2**53
+    else:
+        inexact = float(value.text)
+        if not (math.isfinite(inexact) and inexact.is_integer()):
+            raise invalid(path, value, allowed)
+        number = int(inexact)
+    if not low <= number <= high:
+        raise invalid(path, value, allowed)
+    return number
+
+
+def number_of(value: JsonValue, path: str, *, low: float, high: float) -> float:
+    if not isinstance(value, JsonNumber):
+        raise wrong_type(path, value, "a number")
     number = float(value.text)  # a text of digits beyond every float becomes inf, and is out of range
     if not (math.isfinite(number) and low <= number <= high):
-        raise invalid(path, value, f"{what} from {low:g} to {high:g}")
+        raise invalid(path, value, f"a number from {low:g} to {high:g}")
     return number
 
 
