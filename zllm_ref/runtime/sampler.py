@@ -19,6 +19,8 @@ from zllm_ref.runtime.ports import TokenMask
 
 _MASK_64 = (1 << 64) - 1
 _FIRST_CANDIDATES = 1024
+_MASS_MARGIN = 1e-3
+"""Far more than sums of probabilities in another order can differ by."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,10 @@ def _kept(row: Tensor, parameters: SamplingParameters) -> Tensor | None:
         keep = int((sorted_probabilities >= parameters.min_p * sorted_probabilities[0]).sum())
     if parameters.top_p < 1.0:
         inside = sorted_probabilities[:keep]
-        if limit < vocab:
-            inside = inside / inside.sum()
-        before = torch.cumsum(inside, 0) - inside
-        keep = min(keep, int((before < parameters.top_p).sum()))
+        if limit < vocab or parameters.min_p > 0.0:
+            inside = inside / inside.sum()  # each cut counts what the cuts before it left as the whole
+        before = torch.cumsum(inside, 0)[:-1]  # the mass before the second token, the third …
+        keep = min(keep, 1 + int((before < parameters.top_p).sum()))
     return ordered[: max(1, keep)]
 
 
@@ -161,7 +163,8 @@ def _best_first(row: Tensor, probabilities: Tensor, parameters: SamplingParamete
         threshold = row.topk(size).values[-1]
         candidates = (row >= threshold).nonzero()[:, 0]  # every tie of the threshold is in
         enough_count = candidates.shape[0] >= limit
-        enough_mass = limit == vocab and parameters.top_p < 1.0 and float(probabilities[candidates].sum()) > parameters.top_p
+        mass = float(probabilities[candidates].sum()) if limit == vocab else 0.0
+        enough_mass = parameters.top_p < 1.0 and mass > parameters.top_p + _MASS_MARGIN
         if size == vocab or enough_count or (enough_mass and parameters.min_p == 0.0):
             order = row[candidates].sort(descending=True, stable=True).indices
             return candidates[order][:limit]

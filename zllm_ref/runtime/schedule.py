@@ -71,8 +71,10 @@ class PrefillSpeed:
         """How many of the `left` rows fit into `seconds`, in whole steps; at least the smallest chunk."""
         if self._seconds_per_unit is None:
             return min(left, 2 * _SMALLEST_CHUNK)
-        rows = int(seconds / (self._seconds_per_unit * (1.0 + done / _KEYS_WORTH_ONE_ROW)))
-        rows = max(_SMALLEST_CHUNK, min(_LARGEST_CHUNK, rows // _CHUNK_STEP * _CHUNK_STEP))
+        seconds_per_row = self._seconds_per_unit * (1.0 + done / _KEYS_WORTH_ONE_ROW)
+        # a clock too coarse to see a chunk measures 0
+        rows = int(seconds / seconds_per_row) if seconds < _LARGEST_CHUNK * seconds_per_row else _LARGEST_CHUNK
+        rows = max(_SMALLEST_CHUNK, rows // _CHUNK_STEP * _CHUNK_STEP)
         if left <= rows:
             return left
         # equal chunks instead of one with a short rest
