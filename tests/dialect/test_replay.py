@@ -112,6 +112,16 @@ def test_the_next_prompt_begins_with_all_of_this_turn_calls_included(dialect_nam
     assert len(message.tool_calls) == 1
     assert following[: len(prompt) + len(ids)] == prompt + ids
 
+    # And once more: the answer after the results. Qwen3's template takes even the empty thoughts out of answered questions.
+    keep = dialect_name == "chatml-qwen3"
+    last, last_ids = server.answer(f"{separator or NEWLINE.get(dialect_name, '')}It is 2.", reasoning)
+    whole = server.prompt((*QUESTION, sent, *next_turn(sent), as_client_sends_it(last), *next_turn(last)), reasoning, keep)
+
+    assert whole[: len(following) + len(last_ids)] == following + last_ids
+
+
+NEWLINE = {"glm-4.5": "\n"}
+
 
 def thought(name: str) -> str:
     """Reasoning as the model writes it after the generation prompt of its family."""
