@@ -20,8 +20,9 @@ from zllm_ref.canonical.event import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from zllm_ref.protocols import anthropic_messages, openai_responses
+from zllm_ref.protocols import anthropic_messages, openai_chat, openai_responses
 from zllm_ref.protocols.anthropic_messages.stream import render_usage
+from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.sse import quote
 
 
@@ -162,3 +163,68 @@ def test_the_streams_are_made_for_each_request_anew() -> None:
 
     assert first.on(STARTED)[0].payload["sequence_number"] == second.on(STARTED)[0].payload["sequence_number"] == 0
     assert third.on(STARTED)[0].payload["message"]["content"] == []
+
+
+@pytest.mark.parametrize("name", ROADS)
+def test_every_piece_leaves_at_once(name: str) -> None:
+    """T9: nothing is held back to be sent in one block."""
+    stream = ROADS[name].stream()
+    pieces: list[Event] = [TextDelta("a"), TextDelta("b"), ToolCallStarted(0, "call_0", "f")]
+    pieces += [ToolArgumentsDelta(0, '{"a":'), ToolArgumentsDelta(0, "1}")]
+
+    stream.on(STARTED)
+    sent = ["".join(frame.data for frame in stream.on(piece)) for piece in pieces]
+
+    assert all(text in frame for text, frame in zip(["a", "b", "f", '{\\"a\\":', "1}"], sent, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("choice", "profile", "reason"),
+    [
+        ("required", Profile.OPENAI, "tool_calls"),
+        ("auto", Profile.OPENAI, "tool_calls"),
+        ({"type": "function", "function": {"name": "f"}}, Profile.OPENAI, "stop"),
+        ({"type": "function", "function": {"name": "f"}}, Profile.DEEPSEEK, "tool_calls"),
+    ],
+)
+def test_a_call_ends_with_the_reason_that_its_choice_has(choice: Any, profile: Profile, reason: str) -> None:
+    """CH15."""
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    stream = openai_chat.Stream(chat(profile, messages=USER, tools=tools, tool_choice=choice))
+
+    frames = [frame for event in [STARTED, *call(0), Finished(FinishReason.TOOL_CALLS, USAGE)] for frame in stream.on(event)]
+
+    assert frames[-2].payload["choices"][0]["finish_reason"] == reason
+
+
+def test_reasoning_tokens_are_counted_in_every_convention() -> None:
+    first = answered("chat", TextDelta("a"))["usage"]
+    second = answered("responses", TextDelta("a"))["usage"]
+    third = answered("messages", TextDelta("a"))["usage"]
+
+    assert first["completion_tokens_details"]["reasoning_tokens"] == 2
+    assert second["output_tokens_details"]["reasoning_tokens"] == 2
+    assert third["output_tokens_details"]["thinking_tokens"] == 2
+    assert (
+        first["prompt_cache_hit_tokens"]
+        == second["input_tokens_details"]["cached_tokens"]
+        == third["cache_read_input_tokens"]
+        == 4
+    )
+
+
+def test_choices_interleave_and_each_ends_once() -> None:
+    """CH6, CH8."""
+    stream, accumulator = openai_chat.Stream(chat(messages=USER, n=2), include_usage=True), openai_chat.Accumulator()
+    events: list[Event] = [STARTED, TextDelta("a", 1), TextDelta("b", 0), TextDelta("c", 1)]
+    events += [Finished(FinishReason.LENGTH, USAGE, choice=1), TextDelta("d", 0), Finished(FinishReason.END, USAGE, choice=0)]
+
+    check = StreamCheck("chat")
+    for event in events:
+        for frame in stream.on(event):
+            check.feed(frame.encode())
+            accumulator.on(frame)
+
+    choices = json.loads(accumulator.result())["choices"]
+    assert check.finish() == []
+    assert [(one["message"]["content"], one["finish_reason"]) for one in choices] == [("bd", "stop"), ("ac", "length")]
