@@ -1,11 +1,46 @@
-"""Placeholder."""
+"""`record`: exchange goldens, recorded from a server through the official SDKs."""
+
+from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from conformance.checker.client import TargetError
+from conformance.checker.reference import reference_server
+from conformance.checker.run import find_model
+from conformance.golden.build import PROTOCOLS
+from conformance.golden.case import golden_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--base-url", help="default: the reference server, started for this")
+    parser.add_argument("--model")
+    parser.add_argument("--api-key")
+    parser.add_argument("--out", type=Path, default=None, help="default: the suite's own golden folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return 2
+    from conformance.golden.exchanges import wanted_for
+    from conformance.golden.recorder import record
+
+    root = arguments.out or golden_root()
+    try:
+        with nullcontext(arguments.base_url) if arguments.base_url else reference_server() as base_url:
+            model = arguments.model or find_model(base_url, arguments.api_key)
+            for protocol in PROTOCOLS:
+                shutil.rmtree(root / protocol / "exchange", ignore_errors=True)
+                cases = record(protocol, wanted_for(protocol), base_url, model, arguments.api_key or "none")
+                count = 0
+                for case in cases:
+                    path = root / f"{case.id}.jsonl"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(case.dump(), encoding="utf-8")
+                    count += 1
+                print(f"{protocol}: {count} exchanges recorded from {model}")
+    except (TargetError, ValueError) as error:
+        print(f"conformance record: {error}", file=sys.stderr)
+        return 2
+    return 0

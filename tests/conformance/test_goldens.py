@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from conformance.checker.stream_check import StreamCheck
 from conformance.golden.build import PROTOCOLS, accept_cases, build, kind_of
 from conformance.golden.case import Case, golden_root, load_cases
+from conformance.golden.match import MATCHERS
 from conformance.grammar import load_grammar
 from conformance.requirements import load_requirements
 
@@ -72,3 +75,23 @@ def _check(case: Case, unary: dict[str, object] | None) -> list[object]:
     check = StreamCheck(case.protocol, case.profile, unary=unary)
     check.feed(case.encode())
     return list(check.finish())
+
+
+def test_every_line_of_every_golden_fits_the_schema_and_has_a_closed_matcher() -> None:
+    root = golden_root()
+    validator = jsonschema.Draft202012Validator(json.loads((root / "golden.schema.json").read_text()))
+    wrong = []
+    for path in root.rglob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text(encoding="ascii").strip().split("\n")]
+        wrong += [f"{path}: {error.message[:120]}" for line in (lines[0], lines[-1]) for error in validator.iter_errors(line)]
+        assert lines[0]["case"] == str(path.relative_to(root)).removesuffix(".jsonl")
+        if lines[0]["kind"] == "exchange":
+            assert set(_matchers(lines)) <= set(MATCHERS), path
+
+    assert not wrong
+
+
+def _matchers(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [key for key in value if key.startswith("$")] + [name for inner in value.values() for name in _matchers(inner)]
+    return [name for inner in value for name in _matchers(inner)] if isinstance(value, list) else []
