@@ -22,7 +22,7 @@ from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
 from zllm_ref.engine.script import token_script
 from zllm_ref.fence import FenceRequest, GuardSettings, TokenFence, build_fence
-from zllm_ref.runtime.loop import JobHandle
+from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.sampler import SamplingParameters, choice_seed
 from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob
 

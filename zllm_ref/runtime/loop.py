@@ -15,18 +15,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
 from zllm_ref.cache.admission import Admission, AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
-from zllm_ref.cache.restore import Restore, RestoreFailed
+from zllm_ref.cache.restore import RestoreFailed
 from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.runtime.decode import decode_round, first_tokens
+from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.prefill import restore, run_chunk
-from zllm_ref.runtime.restore import LayerGate, begin_restore, end_restore
 from zllm_ref.runtime.sampler import SampledToken
 from zllm_ref.runtime.schedule import (
     Action,
@@ -37,42 +37,13 @@ from zllm_ref.runtime.schedule import (
     PromptProgress,
     schedule,
 )
-from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport, Sequence, Timings
+from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport, Sequence
+from zllm_ref.runtime.ssd_restores import SsdRestores
 from zllm_ref.runtime.state import SessionState
 
 _log = logging.getLogger(__name__)
 
-RESTORE_TIMEOUT_SECONDS = 60.0
-"""So long may a stage of a restore be in coming before the prompt is computed instead."""
-SHUTDOWN_WRITE_SECONDS = 10.0
-"""So long may the writing of dirty states take at the end."""
-
-
-@dataclass(eq=False)
-class JobHandle:
-    """A job inside the loop. `cancel` may be called from any thread, any number of times."""
-
-    job: GenerationJob
-    _loop: RuntimeLoop
-    submitted: float
-    admission: Admission | None = None
-    state: SessionState | None = None
-    sequences: list[Sequence] = field(default_factory=list)
-    timings: Timings = field(default_factory=Timings)
-    cancelled: bool = False
-    closed: bool = False
-    cached_tokens: int = 0
-    restore: Restore | None = None
-    """The saved state that is on its way from SSD into `state`."""
-    units: list[int] = field(default_factory=list)
-    """Prompt lengths at which the state is still to be kept, ascending."""
-    admitted: float = 0.0
-    decode_started: float = 0.0
-
-    def cancel(self) -> None:
-        """The answer is no longer wanted: the job ends within one step and gives back what it holds."""
-        self.cancelled = True
-        self._loop.wake()
+SHUTTING_DOWN = "the server is shutting down"
 
 
 class RuntimeLoop:
@@ -100,8 +71,7 @@ class RuntimeLoop:
         self._prompts: list[JobHandle] = []
         self._decoding: list[JobHandle] = []
         self._speed = PrefillSpeed()
-        # Layers may begin before all stages have come only where one tensor holds everything that a layer reads.
-        self._waits_by_layer = len(model.state.growing) == 1 and not model.state.fixed
+        self._restores = SsdRestores(cache, model, clock) if isinstance(cache, TieredCache) else None
         if isinstance(cache, TieredCache):
             cache.wake = self.wake
         self._last: Action = Idle()
@@ -127,10 +97,14 @@ class RuntimeLoop:
         needed = self._reserve_bytes(job)
         if needed > self.cache.capacity_bytes:
             raise AdmissionImpossible(f"state: got {needed} bytes needed, allowed {self.cache.capacity_bytes} (resident bytes)")
-        handle = JobHandle(job, self, self._clock())
+        handle = JobHandle(job, self.wake, self._clock())
         with self._wakeup:
-            self._incoming.append(handle)
-            self._wakeup.notify()
+            is_stopping = self._stopping
+            if not is_stopping:
+                self._incoming.append(handle)
+                self._wakeup.notify()
+        if is_stopping:
+            self._fail(handle, SHUTTING_DOWN)
         return handle
 
     def wake(self) -> None:
@@ -149,22 +123,21 @@ class RuntimeLoop:
                 with self._wakeup:
                     if self._stopping:
                         break
-                if not self.step():
+                has_worked = False
+                with self._isolated([*self._incoming, *self._all()], "the runtime's step failed"):
+                    has_worked = self.step()
+                if not has_worked:
                     with self._wakeup:
                         if not (self._incoming or self._stopping or self._has_cancelled()):
                             self._wakeup.wait(timeout=1.0)
-        for handle in [*self._incoming, *self._waiting, *self._prompts, *self._decoding]:
-            self._fail(handle, "the server is shutting down")
-        if isinstance(self.cache, TieredCache):
-            self._write_dirty_states()
+        for handle in [*self._incoming, *self._all()]:
+            self._fail(handle, SHUTTING_DOWN)
+        self._write_dirty_states()
 
     def _write_dirty_states(self) -> None:
-        """What only memory holds, before it goes; bounded, since a person waits."""
-        assert isinstance(self.cache, TieredCache)
-        deadline = self._clock() + SHUTDOWN_WRITE_SECONDS
-        self.cache.write_all()
-        while (self.cache.pump() or self.cache.is_writing) and self._clock() < deadline:
-            time.sleep(0.002)
+        """What only memory holds, before it goes."""
+        if self._restores is not None:
+            self._restores.write_dirty_states()
 
     def step(self) -> bool:
         """One action. False: there was nothing to do."""
@@ -172,10 +145,10 @@ class RuntimeLoop:
             while self._incoming:
                 self._waiting.append(self._incoming.popleft())
         self._drop_cancelled()
-        if isinstance(self.cache, TieredCache):
-            self.cache.pump()
+        if self._restores is not None:
+            self._restores.cache.pump()
         self._admit()
-        ready = [handle for handle in self._prompts if self._is_ready(handle)]
+        ready = [h for h in self._prompts if (self._restores.is_ready(h) if self._restores is not None else h.state is not None)]
         progress = [PromptProgress(handle.state.length, self._rows_left(handle)) for handle in ready if handle.state is not None]
         action = schedule(progress, sum(len(h.sequences) for h in self._decoding), self._last, self._speed)
         self._last = action
@@ -188,48 +161,13 @@ class RuntimeLoop:
                 return self._wait_for_files()
         return True
 
-    # states on their way from SSD
-
-    def _is_ready(self, handle: JobHandle) -> bool:
-        """The next chunk of the prompt can run: nothing is being restored, or the first stage of it is there."""
-        restore, state = handle.restore, handle.state
-        if restore is None or state is None:
-            return state is not None
-        if restore.is_drained:
-            self._end_restore(handle)
-        elif self._waits_by_layer and restore.is_stage_done(0) and state.gate is None and handle.admission is not None:
-            hit = handle.admission.hit
-            assert hit is not None  # a restore follows a hit
-            state.gate = LayerGate(restore, self.model.state.growing[0].layers, RESTORE_TIMEOUT_SECONDS)
-            state.length = handle.cached_tokens = hit.length
-        return state.gate is not None or handle.restore is None
-
-    def _end_restore(self, handle: JobHandle) -> None:
-        """Nothing writes into the session any more: it holds the saved rows, or is as new."""
-        restore, state, admission = handle.restore, handle.state, handle.admission
-        assert restore is not None and state is not None and admission is not None  # noqa: PT018  one condition: it was begun
-        assert isinstance(self.cache, TieredCache)
-        handle.restore = state.gate = None
-        handle.cached_tokens = end_restore(state, self.cache, admission, restore)
-        handle.timings = replace(handle.timings, restore=self._clock() - handle.admitted)
-
-    def _finish_restore_under_way(self, handle: JobHandle) -> None:
-        """The first chunk has read every layer, so every stage has come: only the books are left."""
-        restore, state, admission = handle.restore, handle.state, handle.admission
-        if restore is None or state is None or admission is None:
-            return
-        restore.wait_drained()
-        assert isinstance(self.cache, TieredCache)
-        self.cache.finish_restore(admission, restore)
-        handle.restore = state.gate = None
-        handle.timings = replace(handle.timings, restore=restore.seconds)
-
     def _wait_for_files(self) -> bool:
         """Nothing to compute. True while a restore or a save that somebody waits for is under way: after a short wait."""
-        if not isinstance(self.cache, TieredCache):
+        if self._restores is None:
             return False
-        moved = self.cache.pump()
-        is_busy = any(handle.restore is not None for handle in self._prompts) or (bool(self._waiting) and self.cache.is_writing)
+        cache = self._restores.cache
+        moved = cache.pump()
+        is_busy = any(handle.restore is not None for handle in self._prompts) or (bool(self._waiting) and cache.is_writing)
         if is_busy and not moved:
             with self._wakeup:
                 self._wakeup.wait(timeout=0.005)
@@ -248,9 +186,13 @@ class RuntimeLoop:
             lanes = sum(len(h.job.choices) for h in [*self._prompts, *self._decoding])
             if lanes and lanes + len(job.choices) > self._max_lanes:
                 return
-            admission = self.cache.admit(
-                job.namespace, job.prompt_ids, reserve_bytes=self._reserve_bytes(job), cache_id=job.cache_id
-            )
+            admission = None
+            with self._isolated([handle], "the cache could not be asked"):
+                admission = self.cache.admit(
+                    job.namespace, job.prompt_ids, reserve_bytes=self._reserve_bytes(job), cache_id=job.cache_id
+                )
+            if handle.closed:
+                continue
             if admission is None:
                 return
             self._waiting.popleft()
@@ -262,8 +204,8 @@ class RuntimeLoop:
                 handle.admitted = now
                 handle.units = list(admission.units)
                 handle.state = self._new_state(job)
-                if admission.restore is not None and isinstance(self.cache, TieredCache):
-                    handle.restore = begin_restore(handle.state, self.cache, admission)
+                if admission.restore is not None and self._restores is not None:
+                    self._restores.begin(handle)
                 else:
                     handle.cached_tokens = self._restore(handle.state, admission)
                     handle.timings = replace(handle.timings, restore=self._clock() - now)
@@ -300,18 +242,20 @@ class RuntimeLoop:
             try:
                 hidden = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows])
             except RestoreFailed as failure:
+                assert self._restores is not None
                 _log.warning("%s: computing the prompt instead", failure)
-                self._end_restore(handle)
+                self._restores.end(handle)
                 return
-            self._finish_restore_under_way(handle)
+            if self._restores is not None:
+                self._restores.finish_beside_a_chunk(handle)
             self._keep_unit(handle)
             handle.sequences = (
                 [] if self._rows_left(handle) else first_tokens(self.model, job, state, hidden, self._num_token_ids)
             )
             seconds = self._clock() - started
             self._speed.observe(done, num_rows, seconds)
-            if isinstance(self.cache, TieredCache):
-                self.cache.rates.observe_prefill(num_rows, seconds)
+            if self._restores is not None:
+                self._restores.cache.rates.observe_prefill(num_rows, seconds)
             handle.timings = replace(handle.timings, prefill=handle.timings.prefill + seconds)
             if not handle.sequences:
                 return
@@ -394,8 +338,12 @@ class RuntimeLoop:
             return
         while handle.units and handle.units[0] <= state.length:
             length = handle.units.pop(0)
-            if length == state.length:
+            if length != state.length:
+                continue
+            try:
                 self.cache.commit_unit(admission, handle.job.prompt_ids[:length], state)
+            except (RuntimeError, ValueError, MemoryError):
+                _log.exception("keeping the state after %d tokens failed", length)
 
     def _report(self, handle: JobHandle) -> PromptReport:
         admission = handle.admission
@@ -410,15 +358,22 @@ class RuntimeLoop:
 
     def _fail(self, handle: JobHandle, message: str) -> None:
         self._forget(handle)
-        if not handle.closed:
-            handle.closed = True
+        if handle.closed:
+            return
+        handle.closed = True
+        try:
             handle.job.listener.on_failed(message)
+        except Exception:  # noqa: BLE001  as in `_isolated`; there is nobody left to tell
+            _log.exception("a listener could not be told that its job failed")
+
+    def _all(self) -> list[JobHandle]:
+        return [*self._waiting, *self._prompts, *self._decoding]
 
     def _has_cancelled(self) -> bool:
-        return any(h.cancelled for h in [*self._waiting, *self._prompts, *self._decoding])
+        return any(handle.cancelled for handle in self._all())
 
     def _drop_cancelled(self) -> None:
-        for handle in [h for h in [*self._waiting, *self._prompts, *self._decoding] if h.cancelled]:
+        for handle in [handle for handle in self._all() if handle.cancelled]:
             for sequence in handle.sequences:
                 sequence.ended = sequence.ended or EndReason.CANCELLED
             self._forget(handle)
@@ -433,10 +388,7 @@ class RuntimeLoop:
         self._release(handle)
 
     def _release(self, handle: JobHandle) -> None:
-        if handle.restore is not None:
-            handle.restore.cancel()
-            handle.restore.wait_drained()  # its buffer may go only when nothing writes into it any more
-            handle.restore = None
+        SsdRestores.abandon(handle)
         if handle.admission is not None:
             self.cache.release(handle.admission)
         handle.state = None
