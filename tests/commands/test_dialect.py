@@ -105,13 +105,30 @@ def test_render_prints_the_exact_prompt(tools: str, monkeypatch: pytest.MonkeyPa
     assert capsys.readouterr().out == "[gMASK]<sop><|user|>Hi\r\nthere<|assistant|></think>"
 
 
+def test_render_asks_for_an_answer_unless_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [{"role": "user", "content": "q"}]
+    ends = []
+    for messages, option in (
+        (asked, ()),
+        ([*asked, {"role": "assistant", "content": "a"}], ()),
+        (asked, ("--no-generation-prompt",)),
+    ):
+        feed(monkeypatch, json.dumps(messages))
+        run("render", "--dialect", "chatml-hermes", *option)
+        ends.append(capsys.readouterr().out[-11:])
+
+    assert ends == [">assistant\n", "<|im_end|>\n", "<|im_end|>\n"]
+
+
 def test_what_render_wrote_parse_reads(tools: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = '{"a": 0.1234567890123456789, "note": " <b> "}'
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
     for name in DEFINITIONS:
         feed(monkeypatch, json.dumps({"messages": messages, "tools": TOOLS}))
-        assert run("render", "--dialect", name, "--no-thinking", "--no-generation-prompt") == 0
+        assert run("render", "--dialect", name, "--no-thinking") == 0
         prompt = capsys.readouterr().out
         feed(monkeypatch, prompt[prompt.rindex("ssistant") :])
 

@@ -38,6 +38,7 @@ from zllm_ref.tokenizer.byte_vocabulary import byte_vocabulary
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("dialect", help="what a tool dialect writes and reads", description=__doc__.split("\n")[0])
+    parser.set_defaults(run=run)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="the dialects, and how each writes a call")
     parse = actions.add_parser("parse", help="read a model's text")
@@ -51,7 +52,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parse.add_argument("--chunk", type=_positive, metavar="N", help="feed N characters at a time (the answer must not change)")
     render.add_argument("--no-thinking", action="store_true", help="reasoning is off")
     render.add_argument("--keep-reasoning", action="store_true", help="old reasoning stays, whatever the vendor's template does")
-    render.add_argument("--no-generation-prompt", action="store_true", help="end after the last message")
+    render.add_argument(
+        "--generation-prompt",
+        action=argparse.BooleanOptionalAction,
+        help="end with what asks the model for an answer (default: unless the last message is an answer)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,13 +105,16 @@ def _render(args: argparse.Namespace) -> int:
     messages, tools = conversation_from_text(_input(args.file), args.file)
     if args.tools is not None:
         tools = _tools(args.tools)
+    wants_answer = args.generation_prompt
+    if wants_answer is None:
+        wants_answer = not messages or messages[-1].role is not Role.ASSISTANT
     enabled = True if args.thinking else False if args.no_thinking else None
     segments = dialect_for(None, byte_vocabulary(), args.dialect).render(
         messages,
         tools,
         reasoning=ReasoningSettings(enabled=enabled),
         keep_reasoning=args.keep_reasoning,
-        add_generation_prompt=not args.no_generation_prompt,
+        add_generation_prompt=wants_answer,
     )
     sys.stdout.write(text_of(segments))
     return 0
