@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence as Sequence_
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from tests.fence.layouts import LAYOUTS, Tools, dsml
@@ -23,8 +25,10 @@ from zllm_ref.fence import FenceCompiler, FencePolicy, FenceRequest, GuardSettin
 from zllm_ref.fence.grammar import (
     MAX_PARAMETERS,
     CallGrammar,
+    Choice,
     CustomText,
     JsonBySchema,
+    JsonString,
     Literal,
     Marker,
     Node,
@@ -35,6 +39,7 @@ from zllm_ref.fence.grammar import (
 )
 from zllm_ref.fence.json_schema_fence import hold_schema
 from zllm_ref.fence.mask import ids_of
+from zllm_ref.runtime.ports import TokenFence as Port
 from zllm_ref.tokenizer import Vocabulary, byte_vocabulary
 
 COMPILER = FenceCompiler(byte_vocabulary())
@@ -179,6 +184,16 @@ class TestWhatNoMaskHolds:
         schema = {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}
 
         assert reads(built(one_value(value({"type": "object", **schema}))), '<tool_call>({"a": 1, "b": 2}')
+
+
+def test_alternatives_of_which_one_is_the_beginning_of_another_are_both_legal() -> None:
+    """llguidance takes the longest lexeme: unfactored, "x" would be lost to the text that begins with it."""
+    either = Choice((Sequence((Literal("x"), JsonString())), Literal('x"y!')))
+    fence = built(one_value(either))
+
+    assert reads(fence, '<tool_call>(x"z"</tool_call>')
+    assert reads(fence, '<tool_call>(x"y!</tool_call>')
+    assert reads(fence, '<tool_call>(x"y"</tool_call>')
 
 
 class TestManyParameters:
@@ -441,6 +456,25 @@ class TestCompiler:
 
         with pytest.raises(ApiError, match="ends a turn"):
             build_fence(FenceRequest(one_value(value({}))), FenceCompiler(vocabulary))
+
+
+@pytest.mark.parametrize("name", ["allowed", "forced", "advance", "clone", "rollback", "explain"])
+def test_the_fence_has_the_shape_that_the_runtime_asks_for(name: str) -> None:
+    asked = inspect.signature(getattr(Port, name))
+    given = inspect.signature(getattr(TokenFence, name))
+
+    assert list(given.parameters) == list(asked.parameters)
+
+
+def test_masks_are_words_of_the_vocabulary_and_the_same_array_for_the_same_state() -> None:
+    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_choice=ToolChoiceAuto())
+    first = fence.allowed()
+    fence.advance(ord("a"))
+
+    assert first is not None
+    assert first.dtype == np.int32
+    assert first.shape == (-(-COMPILER.vocabulary.size // 32),)
+    assert fence.allowed() is first
 
 
 def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:

@@ -69,11 +69,14 @@ class TestRequiredHasAWayToEnd:
         assert "<tool_call>" not in spelled(fence)
         assert spelled(fence) >= GLM_STOPS
 
-    def test_a_model_that_always_calls_again_meets_the_limit(self) -> None:
-        fence = fence_after(GLM, self.tools, "<tool_call>list_rooms</tool_call>" * 3, max_calls=3)
+    @pytest.mark.parametrize("most", [1, 3, 8, 40])
+    def test_a_model_that_always_calls_again_meets_the_limit(self, most: int) -> None:
+        before = fence_after(GLM, self.tools, "<tool_call>list_rooms</tool_call>" * (most - 1), max_calls=most)
+        at_last = fence_after(GLM, self.tools, "<tool_call>list_rooms</tool_call>" * most, max_calls=most)
 
-        assert "<tool_call>" not in spelled(fence)
-        assert spelled(fence) >= GLM_STOPS
+        assert "<tool_call>" in spelled(before)
+        assert "<tool_call>" not in spelled(at_last)
+        assert spelled(at_last) >= GLM_STOPS
 
 
 class TestNoWhitespaceLoop:

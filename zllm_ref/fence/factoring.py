@@ -1,4 +1,7 @@
-"""Alternatives of a rule, and what they share at their beginning."""
+"""Alternatives of a rule, and what they share at their beginning.
+
+None of these is ever changed after it was made; they are not frozen because thousands of them are made for one toolset.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import TypeAlias
 from zllm_ref.fence.grammar import Parameter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Text:
     """Text that stands literally; it can be cut anywhere."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Symbol:
     """A marker, or a call of a rule. `uses_bits`: the call hands the parameter on."""
 
@@ -28,7 +31,7 @@ class Symbol:
 Part: TypeAlias = "Text | Symbol"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Alternative:
     """`bits`: legal while one of these parameters is missing; `closes`: legal once the required ones are there.
 
