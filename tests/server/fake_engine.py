@@ -47,7 +47,7 @@ class FakeGeneration:
 
 @dataclass
 class FakeEngine:
-    """`gate` holds a generation before its first event; `pause_seconds` between steps; `fail_after` events it fails."""
+    """`submit_gate` holds `submit`, `gate` an answer before its first event, `pause_seconds` each step; see `fail_after`."""
 
     script: tuple[Say, ...] = (Say("text", "Hello, wörld!"),)
     reason: FinishReason | None = None
@@ -59,6 +59,7 @@ class FakeEngine:
     cached_tokens: int = 0
     written_tokens: int = 0
     gate: threading.Event | None = None
+    submit_gate: threading.Event | None = None
     models: tuple[ModelCard, ...] = (CARD,)
     extra_health: dict[str, object] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -77,6 +78,8 @@ class FakeEngine:
     def submit(self, request: Request, listener: Listener) -> FakeGeneration:
         tokens = self.count_tokens(request)
         self.requests.append(request)
+        if self.submit_gate is not None:
+            self.submit_gate.wait(10)
         generation = FakeGeneration()
         self.generations.append(generation)
         threading.Thread(target=self._speak, args=(request, tokens, listener, generation), daemon=True).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -235,6 +236,19 @@ def test_a_client_that_closes_cancels_what_it_asked_for(serve: Serve) -> None:
         hear(socket)
 
     assert all(generation.cancelled.wait(2) for generation in server.engine.generations)
+
+
+def test_a_client_that_closes_while_its_prompt_is_read_cancels_it_too(serve: Serve) -> None:
+    gate = threading.Event()
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01, submit_gate=gate))
+    with connection(server) as socket:
+        say(socket, input="x")
+        assert eventually(lambda: bool(server.engine.requests))
+    assert eventually(lambda: "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text)
+    gate.set()
+
+    assert eventually(lambda: bool(server.engine.generations))
+    assert server.engine.generations[0].cancelled.wait(2)
 
 
 def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> None:
