@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
             tool_choice=_choice(args.tool_choice),
             parallel_tool_calls=not args.no_parallel,
             starts_in_reasoning=args.thinking,
+            may_open_reasoning=False,
         )
         fence = build_fence(request, FenceCompiler(vocabulary))
     except (ApiError, ChatFormError, OSError, UnknownDialect, VocabularyError) as error:

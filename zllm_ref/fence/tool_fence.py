@@ -45,7 +45,8 @@ class FenceRequest:
     `tools`        the canonical tools; their `strict` decides what must be held (names as in `grammar.calls`)
     `reasoning`    where there is no `grammar`, or to overrule its own
     `starts_in_reasoning`  the prompt ends inside an open reasoning
-    `may_open_reasoning`   the model may open one itself (where the dialect knows how)
+    `may_open_reasoning`   the model may open one itself, as the first thing it says (where the dialect knows how); False where
+                   thinking is off, or the prompt has opened and closed it already
     """
 
     grammar: ToolGrammar | None = None
