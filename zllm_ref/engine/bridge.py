@@ -208,7 +208,7 @@ class Engine:
             tool_choice=request.tool_choice,
             parallel_tool_calls=request.parallel_tool_calls,
             response_format=request.response_format,
-            reasoning=None,
+            reasoning=loaded.dialect.fence_grammar(()).reasoning,
             starts_in_reasoning=prompt.starts_in_reasoning,
             may_open_reasoning=request.reasoning.enabled is not False,
         )
