@@ -167,6 +167,7 @@ def judge(
         "began": began.isoformat(timespec="seconds"),
         "seconds": round((ended - began).total_seconds()),
         "request_seconds": settings.request_seconds,
+        "suite_arguments": list(settings.suite_arguments),
         "suite_exit": code,
         "suite_commit": _commit(),
     }
