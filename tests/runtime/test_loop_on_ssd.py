@@ -1,0 +1,164 @@
+"""The loop over both tiers: what comes back from disk says what a cold prompt says, and a bad file is a miss."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.runtime.stub_model import AtOnce, HashModel, Heard, Later, assert_idle, continuation, job
+from zllm_ref.cache.ssd.store import SnapshotStore
+from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.runtime.loop import RuntimeLoop
+from zllm_ref.runtime.restore import TensorCodec
+
+PROMPT = np.random.default_rng(5).integers(0, 50, 300).tolist()
+TURN = [*PROMPT, *continuation(PROMPT, 4), 7]
+
+
+def open_loop(root: Path, model: HashModel, reader: object = None, **options: object) -> RuntimeLoop:
+    store = SnapshotStore.open(root, 1 << 30, identity="hash")
+    cache = TieredCache(
+        model.state.layout(),
+        1 << 24,
+        identity="hash",
+        store=store,
+        codec=TensorCodec(model.state),
+        writer=AtOnce(),
+        reader=reader or AtOnce(),  # type: ignore[arg-type]
+        **options,  # type: ignore[arg-type]
+    )
+    # a restore of so few bytes is worth it whatever the speeds were measured to be
+    cache.rates.is_restore_worth_it = lambda num_bytes, num_tokens: True  # type: ignore[method-assign]
+    return RuntimeLoop(model, cache)
+
+
+def run(loop: RuntimeLoop, prompt: list[int], max_new_tokens: int = 4) -> Heard:
+    heard = Heard()
+    loop.submit(job(prompt, max_new_tokens, listener=heard))
+    loop.run_until_idle()
+    return heard
+
+
+def close(loop: RuntimeLoop) -> None:
+    assert isinstance(loop.cache, TieredCache)
+    assert_idle(loop)
+    while loop.cache.pump() or loop.cache.is_writing:
+        pass
+    loop.cache.store.close()
+
+
+@pytest.fixture(params=[False, True], ids=["cuttable", "uncuttable"])
+def has_ring(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def root(tmp_path: Path, has_ring: bool) -> Path:
+    """A directory that has the state after PROMPT and its answer."""
+    first = open_loop(tmp_path, HashModel(has_ring=has_ring))
+    assert run(first, PROMPT).ids() == continuation(PROMPT, 4)
+    close(first)
+    return tmp_path
+
+
+def test_a_state_from_an_earlier_process_spares_its_tokens_and_says_the_same(root: Path, has_ring: bool) -> None:
+    model = HashModel(has_ring=has_ring)
+    loop = open_loop(root, model)
+
+    heard = run(loop, TURN)
+
+    assert heard.report is not None
+    assert (heard.report.cached_tokens, heard.report.cache_tier) == (303, "ssd")
+    assert sum(rows[0] for rows in model.steps[:2] if rows[0] < 300) < 300
+    assert heard.ids() == continuation(TURN, 4)
+    close(loop)
+
+
+def test_a_cut_file_is_a_miss_with_the_right_answer(root: Path, has_ring: bool) -> None:
+    for chunk in root.rglob("*"):
+        if chunk.is_file() and chunk.stat().st_size > 400 and "manifest" not in str(chunk):
+            chunk.write_bytes(chunk.read_bytes()[:-100])
+    loop = open_loop(root, HashModel(has_ring=has_ring))
+
+    heard = run(loop, TURN)
+
+    assert heard.report is not None
+    assert (heard.report.cached_tokens, heard.report.cache_tier) == (0, None)
+    assert heard.ids() == continuation(TURN, 4)
+    close(loop)
+
+
+def test_other_jobs_go_on_while_a_state_is_read(root: Path, has_ring: bool) -> None:
+    reader = Later()
+    loop = open_loop(root, HashModel(has_ring=has_ring), reader)
+    slow, quick = Heard(), Heard()
+    loop.submit(job(TURN, 4, listener=slow))
+    loop.submit(job([1, 2], 4, listener=quick))
+    with torch.inference_mode():
+        deadline = time.monotonic() + 5
+        while not quick.closed and time.monotonic() < deadline:
+            loop.step()
+    assert quick.ids() == continuation([1, 2], 4)
+    assert slow.report is None
+
+    reader.run_all()
+    loop.run_until_idle()
+
+    assert slow.report is not None
+    assert slow.report.cached_tokens == 303
+    assert slow.ids() == continuation(TURN, 4)
+    close(loop)
+
+
+def test_a_job_cancelled_while_its_state_is_read_gives_everything_back(root: Path, has_ring: bool) -> None:
+    loop = open_loop(root, HashModel(has_ring=has_ring), reader := Later())
+    heard = Heard()
+    handle = loop.submit(job(TURN, 4, listener=heard))
+    with torch.inference_mode():
+        loop.step()
+    assert reader.work
+
+    handle.cancel()
+    reader.run_all()
+    loop.run_until_idle()
+
+    assert heard == Heard()
+    assert run(loop, [1, 2]).ids() == continuation([1, 2], 4)
+    close(loop)
+
+
+def test_a_model_that_fails_after_a_restore_leaves_the_books_right(root: Path, has_ring: bool) -> None:
+    model = HashModel(has_ring=has_ring)
+    loop = open_loop(root, model)
+    model.fails_when = lambda step: True
+
+    failed = run(loop, TURN)
+    model.fails_when = lambda step: False
+
+    assert failed.failed == ["the prompt could not be computed"]
+    assert_idle(loop)
+    assert run(loop, TURN).ids() == continuation(TURN, 4)
+    close(loop)
+
+
+def test_stopping_writes_what_only_memory_holds(tmp_path: Path) -> None:
+    loop = open_loop(tmp_path, HashModel(), write_behind=False)
+    heard = Heard()
+    loop.start()
+    loop.submit(job(PROMPT, 4, listener=heard))
+    deadline = time.monotonic() + 5
+    while not heard.closed and time.monotonic() < deadline:
+        time.sleep(0.002)
+    loop.stop()
+    close(loop)
+
+    after = open_loop(tmp_path, HashModel())
+
+    report = run(after, TURN).report
+    assert report is not None
+    assert (report.cached_tokens, report.cache_tier) == (303, "ssd")
+    close(after)
