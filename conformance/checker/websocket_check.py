@@ -1,7 +1,7 @@
 """WebSocket captures: one message a line, JSON Lines.
 
-A line is either a server's event as it came, or `{"direction": "sent" | "received", "message": {...}}` (also `text`, for a
-frame that is no JSON object). Client messages are known by their type or their direction.
+A line is either a server's event as it came, or `{"direction": "sent" | "received", "message": {...}}` (also `data` or `text`,
+and a message kept as text). Client messages are known by their type or their direction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from conformance.requirements import levels_for
 
 _CLIENT: Final = frozenset({"response.create", "response.steer"})
 _TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
-_SENT: Final = frozenset({"sent", "send", "client", "out"})
+_SENT: Final = frozenset({"sent", "send", "client", "out", "outgoing", "request"})
+_SIDES: Final = ("direction", "dir", "from", "side")
+_BODIES: Final = ("message", "data", "event", "text", "payload")
 
 
 class WebSocketCheck:
@@ -42,9 +44,11 @@ class WebSocketCheck:
         if not isinstance(value, dict):
             self.violations.extend(self._machine.accept(None, line.strip()))
             return
-        if "direction" in value:
-            message = value.get("message", value.get("text"))
-            if value["direction"] in _SENT and (not isinstance(message, dict) or message.get("type") not in _CLIENT):
+        side = next((value[key] for key in _SIDES if isinstance(value.get(key), str)), None)
+        if side is not None and "type" not in value:
+            message = next((value[key] for key in _BODIES if key in value), None)
+            message = _object_of(message)
+            if side in _SENT and (not isinstance(message, dict) or message.get("type") not in _CLIENT):
                 self._machine.event_number += 1
                 return
             if isinstance(message, str):
@@ -83,6 +87,17 @@ class WebSocketCheck:
             laws.found = []
         if kind in _TERMINAL:
             self._laws.pop(lane, None)
+
+
+def _object_of(message: object) -> object:
+    """A message that was kept as text, read; as it is where it is no JSON object."""
+    if isinstance(message, str):
+        try:
+            value = json.loads(message)
+        except ValueError:
+            return message
+        return value if isinstance(value, dict) else message
+    return message
 
 
 def check_websocket_file(path: Path, profile: str = "default") -> WebSocketCheck:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Sequence
 
 _COMMANDS = {
@@ -21,10 +22,15 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Runs one command and returns its exit code. Only the chosen command's module is imported: `check` starts fast."""
+    argv = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m conformance", description="Conformance of LLM servers to three protocols.")
     subparsers = parser.add_subparsers(dest="command", required=True)
+    chosen = {argv[0]} & set(_COMMANDS) if argv else set()
     for name, text in _COMMANDS.items():
+        if name not in chosen:
+            subparsers.add_parser(name, help=text)
+            continue
         importlib.import_module(f"conformance.commands.{name}").add_arguments(
             subparsers.add_parser(name, help=text, description=text)
         )

@@ -85,7 +85,7 @@ def _files(paths: list[Path], protocol: str) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             endings = (".sse", ".jsonl") if protocol == "responses" else (".sse",)
-            found = sorted(file for file in path.rglob("*") if file.suffix in endings and file.is_file())
+            found = sorted(file for file in path.rglob("*") if file.suffix in endings and file.is_file() and _is_capture(file))
             if not found:
                 raise CannotRunError(f"{path}: got no file, allowed {' or '.join(endings)}")
             yield from found
@@ -95,6 +95,15 @@ def _files(paths: list[Path], protocol: str) -> Iterator[Path]:
             raise CannotRunError(f"{path}: WebSocket captures are checked with --protocol responses, got {protocol}")
         else:
             yield path
+
+
+def _is_capture(path: Path) -> bool:
+    """Other `.jsonl` files may lie in a folder; a WebSocket capture says the type or the direction of its messages."""
+    if path.suffix != ".jsonl":
+        return True
+    with path.open("rb") as file:
+        line = file.readline(1 << 20)
+    return b'"type"' in line or b'"direction"' in line
 
 
 def _beside(path: Path, ending: str) -> Path:
