@@ -24,7 +24,6 @@ from zllm_ref.dialect.tool_parser import ParseMode, ToolParser
 from zllm_ref.tokenizer import Detokenizer, Piece, TextPiece, Vocabulary, byte_vocabulary
 
 BYTES = byte_vocabulary()
-JSON_TYPES = ("string", "integer", "boolean", "object", "array", "number")
 
 
 def tool(name: str, **types: str) -> FunctionTool:

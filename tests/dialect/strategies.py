@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue
-from zllm_ref.canonical.message import Message, Part, Role, Text, ToolCall
+from zllm_ref.canonical.message import Message, Part, Role, ToolCall
 from zllm_ref.canonical.request import FunctionTool
 from zllm_ref.tokenizer.byte_vocabulary import CHATML_MARKERS, DIALECT_MARKERS
 
@@ -131,6 +131,3 @@ def untyped_turns(draw: st.DrawFn) -> Turn:
     name = draw(st.sampled_from(["get", "x y", 'q"', "a>b"]) | hostile_text.filter(bool))
     tool = FunctionTool(name, None, JsonObject((("type", "object"),)))
     return Turn(Message(Role.ASSISTANT, (ToolCall("c", name, JsonObject(tuple(pairs.items()))),)), (tool,))
-
-
-contents = hostile_text.map(lambda text: (Text(text),) if text else ())

@@ -112,6 +112,7 @@ def test_what_cannot_be_read_back_is_refused_and_everything_else_is(turn: Turn, 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join), places, st.booleans(), st.sampled_from(list(ParseMode)))
 @example("\n\n<｜DSML｜tool_calls>\n<｜DSML｜", {1, 3}, False, ParseMode.STRICT)
 @example("x\n\n<TOOL_CALL>", {2, 3, 4, 5}, False, ParseMode.REPAIR)
+@example('"}}\n</tool_call></function>\n', set(), False, ParseMode.STRICT)
 @example("<|DSML|INVOKE name='get'>", {24}, False, ParseMode.REPAIR)
 def test_any_cut_of_any_answer_gives_the_same(text: str, places: set[int], thinking: bool, mode: ParseMode) -> None:
     parts = [piece.text for piece in cut([TextPiece(text)], places)]

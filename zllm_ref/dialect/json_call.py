@@ -46,7 +46,8 @@ class JsonCall:
         self._read: set[str] = set()
         self._waiting = ""
         """Canonical text of arguments that came before the name."""
-        self._first = ""
+        self._whole = ""
+        """Canonical text of the key or name that is being read."""
         self._double_encoded = False
         self.tool: KnownTool | None = None
         self._arguments: ArgumentsWriter | None = None
@@ -121,13 +122,13 @@ class JsonCall:
         if self._step is _Step.VALUE and self._key == "arguments":
             self._pass_on(text)
         else:
-            self._first += text
+            self._whole += text
         if problem is not None:
             raise CallError(str(problem))
         if not stream.is_done:
             return False
         self._stream = None
-        whole, self._first = self._first, ""
+        whole, self._whole = self._whole, ""
         if self._step is not _Step.VALUE:
             self._finish_key(whole)
         else:

@@ -39,9 +39,6 @@ class Alphabet:
         """The codes of all markers that have an id."""
         return tuple(chr(code) for code in self._spellings)
 
-    def has_id(self, marker: Marker) -> bool:
-        return self._codes[marker.name] != marker.name
-
     def of_framing(self, framing: Framing) -> str:
         return "".join(piece if isinstance(piece, str) else self.code(piece) for piece in framing)
 
@@ -57,11 +54,6 @@ class Alphabet:
 def markers_of(*framings: Framing) -> tuple[str, ...]:
     """The spellings of all markers in the framings, each once."""
     return tuple(dict.fromkeys(piece.name for framing in framings for piece in framing if isinstance(piece, Marker)))
-
-
-def spelled(framing: Framing) -> str:
-    """The framing as a person reads it."""
-    return "".join(piece if isinstance(piece, str) else piece.name for piece in framing)
 
 
 def held_suffix(text: str, awaited: Sequence[str], start: int = 0) -> int:

@@ -109,11 +109,6 @@ class ToolParser:
             self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: the answer ended before it was closed"))
         return events + self._drain()
 
-    @property
-    def num_calls(self) -> int:
-        """Calls begun so far."""
-        return self._context.num_calls
-
     def _first_phase(self, starts_in_reasoning: bool) -> _Phase:
         if self._definition.reasoning is None:
             return _Phase.TEXT
@@ -343,9 +338,10 @@ class ToolParser:
             return
         self._events.append(TextDelta(self._alphabet.expand(text)))
         recent = self._recent_text + text
-        for literal in self._tags.suspicious:
-            if self._reads_calls and literal in recent:
-                self._note_markup(literal)
+        if self._reads_calls and not self._has_noted_markup:
+            ends = [(recent.find(literal) + len(literal), literal) for literal in self._tags.suspicious if literal in recent]
+            if ends:
+                self._note_markup(min(ends)[1])  # the first that is complete, however the text was cut
         self._recent_text = recent[-40:]
 
     def _say_reasoning(self, text: str) -> None:
@@ -353,11 +349,10 @@ class ToolParser:
             self._events.append(ReasoningDelta(self._alphabet.expand(text)))
 
     def _note_markup(self, literal: str) -> None:
-        if not self._has_noted_markup:
-            self._has_noted_markup = True
-            spelled = self._alphabet.expand(literal)
-            message = f"text: got {spelled!r} outside any call, left as it is"
-            self._events.append(Diagnostic(DiagnosticKind.MARKUP_IN_TEXT, message, spelled))
+        self._has_noted_markup = True
+        spelled = self._alphabet.expand(literal)
+        message = f"text: got {spelled!r} outside any call, left as it is"
+        self._events.append(Diagnostic(DiagnosticKind.MARKUP_IN_TEXT, message, spelled))
 
     def _drop_closer(self, found: Found) -> None:
         spelling = self._alphabet.expand(found.spelling)
