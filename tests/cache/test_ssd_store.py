@@ -262,6 +262,16 @@ def test_a_directory_that_cannot_be_made_is_refused_with_advice(tmp_path: Path) 
         open_store(tmp_path / "file" / "below")
 
 
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_disk_that_lets_nothing_be_made_is_refused_with_advice(tmp_path: Path, error: int) -> None:
+    class ReadOnlyFiles(Files):
+        def make_directory(self, path: Path) -> None:
+            raise OSError(error, os.strerror(error))
+
+    with pytest.raises(StoreUnusable, match="choose a directory that this user may write to"):
+        open_store(tmp_path / "ssd", files=ReadOnlyFiles())
+
+
 def test_a_link_in_place_of_a_room_of_the_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "ssd").mkdir()

@@ -6,14 +6,23 @@ A running request owns its own contiguous session buffer: a hit names the blocks
 that the graph lacks out of it. Payloads are never looked into; the runtime makes them and the runtime reads them.
 
 It must never know: tensors or torch, the model's name or shape, protocols, roles, tools, text. It decides nothing about what
-a request means, and it owns no thread: every object here is called from one thread only.
+a request means. Every object here is called from one thread only, the one that runs the device; file work goes to workers that
+are handed in, and they touch nothing but files and immutable payloads.
 
     block.py         what a state looks like to the cache, and what a hit hands out
     key.py           namespace and identity as tagged, length-prefixed bytes
     prefix_graph.py  blocks and terminals, their references and pins
     lookup.py        the longest reusable prefix of a prompt
     admission.py     who may start, and what was promised to him
-    resident.py      the budget: lookup, admit, commit, release, evict
+    units.py         which states on the way are kept, where states cannot be cut
+    resident.py      the resident tier: lookup, admit, commit, release, evict within one budget
+    snapshot.py      the ports of the other tier: a state as flat parts, and where they go
+    ssd/             the directory of snapshots
+    restore.py       a snapshot on its way into a session, stage by stage
+    buffer_pool.py   session buffers, used again when nothing writes into them any more
+    rates.py         read or compute: by measured speed
+    near_miss.py     prompts that nearly had a hit
+    tiered.py        both tiers behind the face of the resident one
 """
 
 from zllm_ref.cache.admission import Admission, AdmissionImpossible
