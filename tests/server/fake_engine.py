@@ -72,7 +72,7 @@ class FakeEngine:
         texts = [message.text + "".join(result.text for result in message.tool_results) for message in request.messages]
         tokens = sum(len(text.split()) + 1 for text in texts) + 5 * len(request.tools)
         if tokens > CARD.context_length:
-            raise ApiError(ErrorKind.CONTEXT_OVERFLOW, f"prompt is too long: {tokens} tokens > {CARD.context_length} maximum")
+            raise ApiError(ErrorKind.CONTEXT_OVERFLOW, f"prompt: got {tokens} tokens, allowed {CARD.context_length}")
         return tokens
 
     def submit(self, request: Request, listener: Listener) -> FakeGeneration:

@@ -159,8 +159,10 @@ async def test_the_field_at_fault_is_named_in_stream_and_unary_alike(
 async def test_an_overflow_has_the_code_that_clients_look_for() -> None:
     async with client() as http:
         response = await http.post("/v1/responses", json={**RESPONSES, "input": "w " * 9000})
+        other = await http.post("/v1/messages", json={**MESSAGES, "messages": [{"role": "user", "content": "w " * 9000}]})
 
     assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert other.json()["error"]["message"] == "prompt is too long: 9001 tokens > 8192 maximum"
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -28,7 +28,8 @@ _TABLE: dict[ErrorKind, tuple[int, str]] = {
     ErrorKind.INTERNAL: (500, "api_error"),
 }
 _INDEX = re.compile(r"\[(\d+)\]")
-_OVERFLOW = "prompt is too long"  # by this text Claude Code knows an overflow
+_OVERFLOW = "prompt is too long"  # by this text, and the counts after it, Claude Code knows an overflow
+_COUNTS = re.compile(r"got (\d+) tokens, allowed (\d+)")
 
 
 def status_of(error: ApiError) -> int:
@@ -49,6 +50,9 @@ def _message(error: ApiError) -> str:
     text = error.message
     if error.param is not None:
         text = text.replace(f"'{error.param}'", _INDEX.sub(r".\1", error.param), 1)
-    if error.kind is ErrorKind.CONTEXT_OVERFLOW and _OVERFLOW not in text:
-        text = f"{_OVERFLOW}: {text}"
+    if error.kind is ErrorKind.CONTEXT_OVERFLOW:
+        counts = _COUNTS.search(text)
+        if counts is not None:
+            return f"{_OVERFLOW}: {counts.group(1)} tokens > {counts.group(2)} maximum"
+        return text if _OVERFLOW in text else f"{_OVERFLOW}: {text}"
     return text
