@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,20 @@ def run(args: argparse.Namespace) -> int:
     limit_spinning(args.threads)  # before torch is imported: its thread pool reads it once
 
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(stderr=True, highlight=False)
     console.print("[bold]zllm_ref[/] starting …")
 
+    from zllm_ref.model_files import ModelFileError, progress_bar, resolve_model
+
+    try:
+        resolve_model(args.model, Path.cwd())  # a wrong name is told before anything listens
+    except ModelFileError as error:
+        console.print(f"[bold red]cannot serve:[/] {escape(str(error))}", soft_wrap=True)
+        return 2
+
     from zllm_ref.engine import Engine
-    from zllm_ref.model_files import progress_bar
     from zllm_ref.server import create_app
     from zllm_ref.server import run as listen
 
@@ -70,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 engine.load()
             except (ValueError, OSError, RuntimeError) as error:
-                console.print(f"[bold red]cannot serve:[/] {error}")
+                console.print(f"[bold red]cannot serve:[/] {escape(str(error))}", soft_wrap=True)
                 failed.set()
                 _stop_listening()
                 return
@@ -82,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
 
         try:
             listen(create_app(engine, settings), args.host, args.port, on_ready, settings)
+        except KeyboardInterrupt:  # uvicorn hands the signal on once all streams are closed
+            return 2 if failed.is_set() else 130
         except OSError as error:
             console.print(
                 f"[bold red]cannot listen on {args.host}:{args.port}:[/] {error.strerror}; try another --port, 0 picks one"
@@ -115,8 +126,5 @@ def _shown(host: str) -> str:
 
 
 def _stop_listening() -> None:
-    """Ends uvicorn the way a person would: by an interrupt to the main thread."""
-    import signal
-
-    signal.raise_signal(signal.SIGINT)
-    sys.stdout.flush()
+    """Ends uvicorn the way a person would. To the process, not to this thread: the main thread sleeps and must wake."""
+    os.kill(os.getpid(), signal.SIGINT)
