@@ -30,7 +30,7 @@ from zllm_ref.cache.rates import MeasuredRates
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.cache.restore import Restore
 from zllm_ref.cache.snapshot import RestoreTarget, StateCodec
-from zllm_ref.cache.ssd.plan import plan_restore
+from zllm_ref.cache.ssd.plan import bytes_to_read, plan_restore
 from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest
 from zllm_ref.cache.ssd.store import Entry, SnapshotStore
 from zllm_ref.cache.units import UnitPolicy
@@ -279,8 +279,8 @@ class TieredCache(PrefixCache):
             return match, None, False
         entry, length = found
         shared = match_at(self._graph, root_key(self.identity, namespace), id_bytes[: length * ID_BYTES])
-        plan = plan_restore(self.store, entry, length, self.codec, _num_whole_blocks(shared, self.layout.block_tokens))
-        if not self.rates.is_restore_worth_it(plan.num_bytes, length - resident_length):
+        num_bytes = bytes_to_read(entry, length, _num_whole_blocks(shared, self.layout.block_tokens))
+        if not self.rates.is_restore_worth_it(num_bytes, length - resident_length):
             return match, None, True
         return shared, found, False
 

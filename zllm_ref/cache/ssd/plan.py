@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zllm_ref.cache.restore import RestorePlan
 from zllm_ref.cache.snapshot import StateCodec
-from zllm_ref.cache.ssd.places import chunk_name, identity_digest, rows_of_block
+from zllm_ref.cache.ssd.places import identity_digest, rows_of_block
 from zllm_ref.cache.ssd.reading import ChunkRead
 from zllm_ref.cache.ssd.store import Entry, SnapshotStore
 
@@ -18,13 +18,14 @@ def plan_restore(store: SnapshotStore, entry: Entry, length: int, codec: StateCo
     The fixed tensors come with the whole length only.
     """
     manifest = entry.manifest
+    directory = store.root / "chunks"
     chunks = []
     for index in range(num_resident_blocks, -(-length // manifest.block_tokens)):
         start = index * manifest.block_tokens
         stored_rows = rows_of_block(len(manifest.id_bytes), manifest.block_tokens, index)
         chunks.append(
             ChunkRead(
-                path=store.root / "chunks" / chunk_name(entry.keys[index]),
+                directory=directory,
                 key=entry.keys[index],
                 record=manifest.chunks[index],
                 start=start,
@@ -36,7 +37,7 @@ def plan_restore(store: SnapshotStore, entry: Entry, length: int, codec: StateCo
     if manifest.has_fixed and length == manifest.length:
         chunks.append(
             ChunkRead(
-                path=store.root / "chunks" / chunk_name(entry.keys[-1]),
+                directory=directory,
                 key=entry.keys[-1],
                 record=manifest.chunks[-1],
                 start=0,
@@ -46,3 +47,9 @@ def plan_restore(store: SnapshotStore, entry: Entry, length: int, codec: StateCo
             )
         )
     return RestorePlan(manifest.cache_id, identity_digest(manifest.identity), length, tuple(chunks))
+
+
+def bytes_to_read(entry: Entry, length: int, num_resident_blocks: int) -> int:
+    """What `plan_restore` would touch on disk, without planning it; the fixed tensors are few bytes and left out."""
+    end = -(-length // entry.manifest.block_tokens)
+    return sum(record.file_bytes for record in entry.manifest.chunks[num_resident_blocks:end])

@@ -22,6 +22,7 @@ from zllm_ref.cache.ssd.chunks import (
 )
 from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.manifest import ChunkRecord
+from zllm_ref.cache.ssd.places import chunk_name
 
 MOST_PARTS = 1 << 16
 
@@ -30,7 +31,7 @@ MOST_PARTS = 1 << 16
 class ChunkRead:
     """A chunk to be read: where it lies, what it must be, and how many of its rows are wanted, at which position."""
 
-    path: Path
+    directory: Path
     key: bytes
     record: ChunkRecord
     start: int
@@ -38,6 +39,10 @@ class ChunkRead:
     wanted_rows: int
     part_sizes: tuple[int, ...]
     """Bytes of each part as the model's layout has them, for all stored rows."""
+
+    @property
+    def path(self) -> Path:
+        return self.directory / chunk_name(self.key)
 
     @property
     def is_fixed(self) -> bool:
