@@ -43,15 +43,26 @@ class RunningServer:
 Serve = Callable[..., RunningServer]
 
 
+@pytest.fixture(scope="session")
+def all_servers() -> Iterator[list[RunningServer]]:
+    """Every server of the run; each is told to end after its test, and has ended when the run has."""
+    servers: list[RunningServer] = []
+    yield servers
+    for server in servers:
+        server.stop()
+
+
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(all_servers: list[RunningServer]) -> Iterator[Serve]:
     servers: list[RunningServer] = []
 
     def start(engine: FakeEngine | None = None, **settings: object) -> RunningServer:
+        settings = {"shutdown_grace_seconds": 0.1, **settings}
         server = RunningServer(engine or FakeEngine(), ServerSettings(**settings))  # type: ignore[arg-type]
         servers.append(server)
         return server
 
     yield start
+    all_servers += servers
     for server in servers:
-        server.stop()
+        server.begin_to_stop()

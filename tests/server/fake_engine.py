@@ -20,6 +20,7 @@ from zllm_ref.canonical.event import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from zllm_ref.canonical.figure import Figure
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import Request
 from zllm_ref.canonical.usage import Usage
@@ -67,6 +68,9 @@ class FakeEngine:
 
     def health(self) -> dict[str, object]:
         return {"status": "ready" if self.models else "loading", **self.extra_health}
+
+    def figures(self) -> tuple[Figure, ...]:
+        return (Figure("cache_misses", "Prompts computed from their start", 3, True),)
 
     def count_tokens(self, request: Request) -> int:
         texts = [message.text + "".join(result.text for result in message.tool_results) for message in request.messages]
