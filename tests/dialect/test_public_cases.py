@@ -280,3 +280,15 @@ class TestP15DuplicateParameter:
         assert "duplicate parameter x" in answer.diagnostics[0].message
         assert answer.streamed[0].startswith('{"x": 1')
         assert "2" not in answer.streamed[0]
+
+
+@pytest.mark.parametrize("name", ["chatml-qwen3", "glm-4.5", "glm-4.7", "dsml-v4"])
+def test_reasoning_that_the_model_opens_itself_is_reasoning_only_at_the_start(name: str) -> None:
+    for space in ("", "\n", "\n\n"):
+        opened = read_every_way(name, f"{space}<think>why</think>so", [NOTE])
+        assert (opened.reasoning, opened.content) == ("why", "so")
+
+    later = read_every_way(name, "Write <think> first.", [NOTE])
+    assert (later.reasoning, later.content) == ("", "Write <think> first.")
+
+    assert read_every_way(name, "\n\n<thin", [NOTE]).content == "\n\n<thin"

@@ -60,7 +60,7 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "tool", "content": "R", "tool_call_id": "c"},
 ]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-HALVES = [("a<|im_", "end|>b"), ("<", "|im_end|>"), ("<|im_end|", ">"), ("<|", "im_end"), ("x<|im_end", "|>")]
+HALVES = [("a<|im_", "end|>b"), ("<", "|im_end|>"), ("<|im_end|", ">"), ("<|", "im_end"), ("x<|im_end", "|>"), ("x", "y<|im_end")]
 
 
 class TestAgainstTransformers:

@@ -26,6 +26,8 @@ from zllm_ref.dialect.tag_call import TagCall
 from zllm_ref.tokenizer.detokenizer import Piece, TextPiece
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
+_BLANKS = " \t\r\n"
+
 
 class ParseMode(StrEnum):
     STRICT = "strict"
@@ -146,14 +148,12 @@ class ToolParser:
                 return self._read_after_calls()
 
     def _read_opening(self) -> bool:
-        """Reasoning that the model opens itself, at the very start of the answer."""
+        """Reasoning that the model opens itself, at the very start of the answer; white space before it is framing."""
         reasoning = self._definition.reasoning
         assert reasoning is not None
-        opener = self._alphabet.code(reasoning.open_marker)
-        tags = [Tag(opener)]
-        if reasoning.before_open:
-            tags.append(Tag(reasoning.before_open + opener))
-        found = self._cursor.match(tags)
+        rest = self._cursor.rest
+        space = len(rest) - len(rest.lstrip(_BLANKS))
+        found = self._cursor.match([Tag(self._alphabet.code(reasoning.open_marker))], space)
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None:
@@ -313,7 +313,7 @@ class ToolParser:
     def _read_after_calls(self) -> bool:
         """White space after a call is framing, if another call or nothing follows; before text it is text."""
         cursor = self._cursor
-        length = len(cursor.rest) - len(cursor.rest.lstrip(" \t\r\n"))
+        length = len(cursor.rest) - len(cursor.rest.lstrip(_BLANKS))
         if length == len(cursor.rest):
             if cursor.is_final:
                 cursor.take(length)
