@@ -11,8 +11,9 @@ What goes down is ids, limits and masks; what comes up is ids. Nothing else cros
     loading.py     a model with everything around it, from settings
     listening.py   hears the runtime (ids), tells the server (events)
     answer.py      one choice's ids into events; words only
+    stop_strings.py  where the text ends; content_logprobs.py  log probabilities beside the text
     script.py      what the scripted model says; minimal_value.py  the smallest value that fits a schema
-    replay_store.py  own answers by digest, in one file
+    replay_store.py  own answers by digest, in one file;  figures.py  what the cache says of itself
 """
 
 from zllm_ref.engine.bridge import Engine

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from zllm_ref.canonical.event import (
@@ -27,42 +26,12 @@ from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning,
 from zllm_ref.canonical.request import Protocol
 from zllm_ref.dialect import ToolParser
 from zllm_ref.dialect import event as parsed
+from zllm_ref.engine.content_logprobs import ContentLogprobs
+from zllm_ref.engine.stop_strings import StopStringScanner
 from zllm_ref.tokenizer.detokenizer import Detokenizer, Piece, TextPiece
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
-
-
-class StopStringScanner:
-    """Passes text on until one of the stop strings appears; holds back what could still become one."""
-
-    def __init__(self, stop: Sequence[str]) -> None:
-        self._stop = tuple(text for text in stop if text)
-        self._held = ""
-        self.found: str | None = None
-        """The stop string that ended the text."""
-
-    def push(self, text: str) -> str:
-        """What is certain to come before any stop string. Nothing any more once one was found."""
-        if self.found is not None:
-            return ""
-        if not self._stop:
-            return text
-        self._held += text
-        hits = [(self._held.find(stop), stop) for stop in self._stop if stop in self._held]
-        if hits:
-            # the earliest match wins; of two at one place the longer one, whichever order the client gave
-            position, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
-            certain, self._held = self._held[:position], ""
-            return certain
-        keep = max((_overlap(self._held, stop) for stop in self._stop), default=0)
-        certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        return certain
-
-    def finish(self) -> str:
-        """The end of the text: what was held back after all."""
-        certain, self._held = self._held, ""
-        return certain
 
 
 class ChoiceAnswer:
@@ -81,14 +50,13 @@ class ChoiceAnswer:
         known_markers: frozenset[str] = frozenset(),
     ) -> None:
         self._known_markers = known_markers
+        self._vocabulary = vocabulary
         self._detokenizer = Detokenizer(vocabulary)
         self._parser = parser
         self._scanner = StopStringScanner(stop)
         self._choice = choice
         self._call_scope = call_scope
-        self._logprobs: deque[tuple[int, TokenLogprob]] = deque()  # (bytes spelled before the token, token)
-        self._spelled_bytes = 0
-        self._sent_bytes = 0
+        self._logprobs = ContentLogprobs()
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._started: dict[int, ToolCallStarted] = {}
@@ -114,17 +82,19 @@ class ChoiceAnswer:
     def push(self, token_id: int, logprob: TokenLogprob | None = None) -> list[Event]:
         """The events that this token makes certain. `stop_string` is set when the answer must end."""
         self.ids.append(token_id)
-        if logprob is not None and self._scanner.found is None:
-            self._logprobs.append((self._spelled_bytes, logprob))
-            self._spelled_bytes += len(logprob.bytes)
-        found = self._parser.push(self._read(self._detokenizer.push(token_id)))
+        pieces = self._read(self._detokenizer.push(token_id))
+        if logprob is not None:
+            self._spell(token_id, pieces, logprob)
+        found = self._parser.push(pieces)
         if found and isinstance(found[-1], parsed.ReasoningDelta):
             self.reasoning_tokens += 1
         return self._events(found)
 
     def finish(self) -> list[Event]:
         """What is still held back, at the end of the answer."""
-        found = [*self._parser.push(self._read(self._detokenizer.finish())), *self._parser.finish()]
+        pieces = self._read(self._detokenizer.finish())
+        self._logprobs.complete("".join(piece.text for piece in pieces))
+        found = [*self._parser.push(pieces), *self._parser.finish()]
         return [*self._events(found), *self._text_delta(self._scanner.finish())]
 
     def message(self) -> Message:
@@ -146,6 +116,16 @@ class ChoiceAnswer:
     def _read(self, pieces: Iterable[Piece]) -> list[Piece]:
         return [piece for piece in pieces if isinstance(piece, TextPiece) or piece.text in self._known_markers]
 
+    def _spell(self, token_id: int, pieces: Sequence[Piece], logprob: TokenLogprob) -> None:
+        """Notes which text the token completed. A marker that is dropped spells nothing, and has no entry."""
+        if self._vocabulary.marker_text(token_id) is None:
+            self._logprobs.push("".join(piece.text for piece in pieces), logprob)
+            return
+        self._logprobs.complete("".join(piece.text for piece in pieces if isinstance(piece, TextPiece)))
+        spelled = "".join(piece.text for piece in pieces if not isinstance(piece, TextPiece))
+        if spelled:
+            self._logprobs.push(spelled, logprob)
+
     def _events(self, found: Iterable[parsed.ParserEvent]) -> list[Event]:
         events: list[Event] = []
         for event in found:
@@ -156,7 +136,7 @@ class ChoiceAnswer:
                 continue
             if not isinstance(event, parsed.Diagnostic):
                 events += self._text_delta(self._scanner.finish())  # a stop string does not reach across a call
-                self._skip_logprobs()
+                self._logprobs.skip()
             events += self._other(event)
         return events
 
@@ -185,16 +165,7 @@ class ChoiceAnswer:
         if not text:
             return []
         self._text.append(text)
-        self._sent_bytes += len(text.encode("utf-8", "surrogatepass"))
-        logprobs = []
-        while self._logprobs and self._logprobs[0][0] < self._sent_bytes:
-            logprobs.append(self._logprobs.popleft()[1])
-        return [TextDelta(text, self._choice, tuple(logprobs))]
-
-    def _skip_logprobs(self) -> None:
-        """Tokens of reasoning and calls have no place in the content's list."""
-        self._logprobs.clear()
-        self._spelled_bytes = self._sent_bytes
+        return [TextDelta(text, self._choice, self._logprobs.take(text))]
 
 
 def tool_call_id(scope: tuple[Protocol, str], choice: int, ordinal: int, name: str) -> str:
@@ -203,11 +174,3 @@ def tool_call_id(scope: tuple[Protocol, str], choice: int, ordinal: int, name: s
     text = "\x1f".join((request_id, str(choice), str(ordinal), name))
     prefix = "toolu_" if protocol is Protocol.MESSAGES else "call_"
     return prefix + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if stop.startswith(text[-length:]):
-            return length
-    return 0

@@ -12,12 +12,14 @@ import numpy as np
 
 from zllm_ref.cache.admission import AdmissionImpossible
 from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.canonical.figure import Figure
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import Request, Tool, ToolChoiceNone
 from zllm_ref.config import EngineSettings
 from zllm_ref.dialect import ParseMode, Replay, Segment, UnrenderableValue, encode
 from zllm_ref.dialect.template import TemplateError
 from zllm_ref.engine.answer import ChoiceAnswer
+from zllm_ref.engine.figures import cache_figures
 from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
 from zllm_ref.engine.script import token_script
@@ -93,6 +95,10 @@ class Engine:
     def models(self) -> tuple[ModelCard, ...]:
         """What this server serves; empty while loading."""
         return (self._loaded.card,) if self._loaded is not None else ()
+
+    def figures(self) -> tuple[Figure, ...]:
+        """What the cache says of itself; nothing while loading."""
+        return tuple(cache_figures(self._loaded.cache)) if self._loaded is not None else ()
 
     def _tell(self, step: str, done: int, total: int) -> None:
         self._stage = step

@@ -150,7 +150,7 @@ def _health(state: ServerState) -> Callable[[Request], Coroutine[object, object,
 
 def _metrics(state: ServerState) -> Callable[[Request], Coroutine[object, object, Response]]:
     async def metrics(_: Request) -> Response:
-        return PlainTextResponse(state.metrics.render(state.num_running))
+        return PlainTextResponse(state.metrics.render(state.num_running, state.engine.figures()))
 
     return metrics
 

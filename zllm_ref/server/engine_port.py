@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from zllm_ref.canonical.event import Event
+from zllm_ref.canonical.figure import Figure
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import Request
 
@@ -26,6 +27,9 @@ class Engine(Protocol):
 
     def health(self) -> Mapping[str, object]:
         """`status` is loading, ready or failed."""
+
+    def figures(self) -> Sequence[Figure]:
+        """What it says of its cache, for `/metrics`; nothing while loading."""
 
     def count_tokens(self, request: Request) -> int:
         """Blocks for as long as rendering and encoding take. Raises ApiError."""
