@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -64,7 +64,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     fail_left_behind(state)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         for run_ in list(state.background.values()):
             run_.cancel()
@@ -82,7 +82,12 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     ]
     socket_route = WebSocketRoute("/v1/responses", WebSocketEndpoint(state))
     handlers = {HTTPException: _http_error, ApiError: _api_error}
-    app = Starlette(routes=[*_by_path(routes), socket_route], lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
+    app = FastAPI(
+        routes=[*_by_path(routes), socket_route],
+        lifespan=lifespan,
+        exception_handlers=handlers,  # type: ignore[arg-type]
+        openapi_url=None,  # the three APIs are described by their vendors
+    )
     app.router.redirect_slashes = False
     app.state.server = state
     return app

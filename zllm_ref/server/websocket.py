@@ -250,7 +250,9 @@ class Connection:
             *stream.end_empty(replace(turn.started.usage, completion_tokens=0, reasoning_tokens=0)),
         ]
         await keep_response(self._state, call, self._caller, turn, frames)
-        self._remember(lane, call, past, frames[-1], turn.started)
+        terminal = last_of(frames, tuple(TERMINAL))
+        assert terminal is not None
+        self._remember(lane, call, past, terminal, turn.started)
         await self._tell_all(frames, lane.name)
 
     def _remember(
