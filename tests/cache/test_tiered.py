@@ -467,6 +467,8 @@ def test_a_near_miss_is_found_on_ssd_too(tmp_path: Path) -> None:
         (range(3000), [*range(2900), 1, 2], 2900, (2900, 2900)),  # the end differs
         (range(3000), range(2900), 2899, None),  # a shorter prompt, nothing differs
         (range(3000), [*range(3000), 1], 3000, None),  # reused whole
+        (range(3000), [*range(2900), 1, 2], 2901, None),  # another state gave more
+        (range(3000), [*range(2900), 1, 2], 2000, (2900, 2900)),  # a state that cannot be cut there
         (range(3000), [*range(2600), *range(9000, 9400)], 2600, None),  # less than 90 % of the saved state
         (range(1100), [*range(1024), 1, 2], 1024, None),  # not more than 1,024 tokens
         (range(1100), [*range(1025), 1, 2], 1025, (1025, 1025)),

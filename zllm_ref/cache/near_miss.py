@@ -99,11 +99,11 @@ def log_near_miss(miss: NearMiss) -> None:
 def find_near_miss(
     policy: NearMissPolicy, *, cache_id: str, namespace: str, saved: TokenIds, prompt: TokenIds, reused_length: int
 ) -> NearMiss | None:
-    """Compares one saved state with a prompt; None: it was reused whole, or the two have too little in common."""
-    if len(saved) < policy.least_common_tokens or reused_length >= len(saved):
+    """Compares one saved state with a prompt; None: another state gave more, or the two have too little in common."""
+    if len(saved) < policy.least_common_tokens:
         return None
     fork = num_common_tokens(saved.tobytes(), prompt.tobytes())
-    if fork >= min(len(saved), len(prompt)):
+    if fork >= min(len(saved), len(prompt)) or reused_length > fork:
         return None
     common = fork + _common_after(saved, prompt, fork)
     if common < policy.least_common_tokens or common < policy.least_common_share * len(saved):
