@@ -14,11 +14,16 @@ from zllm_ref.canonical.request import ReasoningSettings
 from zllm_ref.dialect import MemoryStore, ReplaySegment, ToolDialect, dialect_for, encode
 from zllm_ref.dialect.definitions import DEFINITIONS
 from zllm_ref.dialect.replay import message_digest
-from zllm_ref.tokenizer import Detokenizer
+from zllm_ref.tokenizer import Detokenizer, Vocabulary, byte_vocabulary
+from zllm_ref.tokenizer.byte_vocabulary import CHATML_MARKERS
 
 TOOLS = [tool("add", a="integer", note="string?")]
 QUESTION = (Message(Role.SYSTEM, (Text("S"),)), Message(Role.USER, (Text("1+1?"),)))
 OPENS = {name: definition.reasoning is not None for name, definition in DEFINITIONS.items()}
+
+TEXT_MODE = byte_vocabulary(CHATML_MARKERS)
+JOINED = byte_vocabulary((*CHATML_MARKERS, "</think>\n\n", "</think>\n\nSo"))
+"""Stands for a vocabulary whose ordinary tokens hold a tag and more (markers here, which the dialect does not know)."""
 
 CALLS = {
     "dsml": '{o}<｜DSML｜{s}{w}>\n<｜DSML｜{s}invoke name="add">\n<｜DSML｜{s}parameter name="a" string="false"> 1e0'
@@ -182,6 +187,58 @@ def test_where_the_template_drops_reasoning_the_prefix_ends_exactly_there(name: 
     # Everything before the reasoning is shared: up to its opening marker or, where the prompt held that one, up to there.
     assert len(prompt) - 1 <= common + 2 <= len(prompt) + len("\n<think>") + 2
     assert "Hm" not in BYTES.decode(following)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "pieces", "starts", "count"),
+    [
+        ("chatml-qwen3", BYTES, ["<think>", "\n", "r", "</think>", "\n\n", "x"], False, 6),
+        ("chatml-qwen3", BYTES, ["<think>", "\n", "r", "</think>", "x"], False, 4),
+        ("chatml-qwen3", BYTES, ["x", "<think>", "</think>"], False, 0),
+        ("chatml-qwen3", BYTES, ["<think>", "r"], False, 2),
+        ("glm-4.5", BYTES, ["\n", "<think>", "r", "</think>", "\n", "x"], False, 4),
+        ("glm-4.7", BYTES, ["r", "r"], True, 2),
+        ("dsml-v4", BYTES, ["</think>", "x"], True, 1),
+        ("chatml-qwen2.5", BYTES, ["<think>", "x"], False, 0),
+        # text mode: the tags are letters, and one token may hold the end of reasoning and the start of the content
+        ("chatml-hermes", TEXT_MODE, ["r", "</think>", "\n\n", "x"], True, 11),
+        ("chatml-hermes", JOINED, ["r", "</think>\n\n", "x"], True, 2),
+        ("chatml-hermes", JOINED, ["r", "</think>\n\nSo", "x"], True, None),
+    ],
+)
+def test_reasoning_ends_where_its_framing_ends(
+    name: str, vocabulary: Vocabulary, pieces: list[str], starts: bool, count: int | None
+) -> None:
+    replay = dialect_for(None, vocabulary, name).replay(MemoryStore())
+    ids: list[int] = []
+    for piece in pieces:
+        marker = vocabulary.marker_id(piece)
+        ids += vocabulary.encode_text(piece) if marker is None else [marker]
+    message = Message(Role.ASSISTANT, (Text("x"),))
+
+    replay.remember(message, ids, ReasoningSettings(enabled=starts), starts_in_reasoning=starts)
+
+    found = replay.find(message)
+    assert found is not None
+    assert found.num_reasoning == count
+
+
+def test_where_reasoning_cannot_be_cut_off_the_message_is_written_anew_unless_it_stays() -> None:
+    dialect = dialect_for(None, JOINED, "chatml-hermes")
+    replay = dialect.replay(MemoryStore())
+    reasoning = ReasoningSettings(enabled=True)
+    message = Message(Role.ASSISTANT, (Reasoning("r"), Text("So.")))
+    joined = JOINED.marker_id("</think>\n\nSo")
+    assert joined is not None
+    ids = [*JOINED.encode_text("r"), joined, *JOINED.encode_text(".")]
+    replay.remember(message, ids, reasoning, starts_in_reasoning=True)
+    turns = (*QUESTION, message, *next_turn(message))
+
+    kept = dialect.render(turns, reasoning=reasoning, keep_reasoning=True, generated=replay.find)
+    dropped = dialect.render(turns, reasoning=reasoning, generated=replay.find)
+
+    assert [segment.ids for segment in kept if isinstance(segment, ReplaySegment)] == [tuple(ids)]
+    assert dropped == dialect.render(turns, reasoning=reasoning)
 
 
 def test_a_message_that_was_edited_is_written_anew(dialect_name: str) -> None:

@@ -17,7 +17,7 @@ from zllm_ref.dialect.call_layout import ProtocolDefinition
 from zllm_ref.dialect.conversation import AssistantTurn, ResultTurn, SystemTurn, UserTurn, last_user_index
 from zllm_ref.dialect.definitions import END_THINK, END_TOOL_RESPONSE, IM_END, IM_START, THINK, TOOL_RESPONSE
 from zllm_ref.dialect.markup import Framing
-from zllm_ref.dialect.render_job import RenderJob, settings_of, write_content_and_calls
+from zllm_ref.dialect.render_job import RenderJob, replayed, settings_of, write_content_and_calls
 from zllm_ref.dialect.tool_instructions import CHATML_HEAD, CHATML_TAIL
 from zllm_ref.dialect.tool_wire import wire_tool
 from zllm_ref.dialect.writer import SegmentWriter
@@ -90,11 +90,11 @@ class ChatmlRenderer:
         self, writer: SegmentWriter, job: RenderJob, turn: AssistantTurn, *, is_recent: bool, is_last: bool
     ) -> None:
         keeps = is_recent or job.keep_reasoning
-        generated = job.generated(turn.message)
+        generated = replayed(job, turn.message, keeps=keeps)
         if generated is not None:
             if keeps:
                 writer.template(self.prompt_tail(settings_of(generated)), Role.ASSISTANT)
-            writer.replay(generated.ids if keeps else generated.ids[generated.num_reasoning :])
+            writer.replay(generated.ids)
             return
         content = turn.text
         if self.definition.reasoning is not None and keeps and (turn.reasoning or (is_last and self.model_opens_reasoning)):

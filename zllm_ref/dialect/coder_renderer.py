@@ -13,7 +13,7 @@ from zllm_ref.dialect.call_writer import PYTHON_SCALARS
 from zllm_ref.dialect.conversation import AssistantTurn, ResultTurn, SystemTurn, UserTurn
 from zllm_ref.dialect.definitions import END_TOOL_RESPONSE, IM_END, IM_START, TOOL_RESPONSE
 from zllm_ref.dialect.markup import Framing
-from zllm_ref.dialect.render_job import RenderJob, write_content_and_calls
+from zllm_ref.dialect.render_job import RenderJob, replayed, write_content_and_calls
 from zllm_ref.dialect.tool_instructions import QWEN3_CODER_DEFAULT_SYSTEM, QWEN3_CODER_HEAD, QWEN3_CODER_TAIL
 from zllm_ref.dialect.tool_wire import wire_name, wire_parameters
 from zllm_ref.dialect.writer import SegmentWriter
@@ -50,7 +50,7 @@ class CoderRenderer:
 
     def _write_answer(self, writer: SegmentWriter, job: RenderJob, turn: AssistantTurn) -> None:
         writer.template((IM_START, "assistant\n"), Role.ASSISTANT)
-        generated = job.generated(turn.message)
+        generated = replayed(job, turn.message, keeps=True)
         if generated is not None:
             writer.replay(generated.ids)
         else:

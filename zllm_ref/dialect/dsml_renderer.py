@@ -16,7 +16,7 @@ from zllm_ref.dialect.call_layout import ProtocolDefinition
 from zllm_ref.dialect.conversation import AssistantTurn, ResultTurn, SystemTurn, Turn, UserTurn, last_user_index
 from zllm_ref.dialect.definitions import DSML_ASSISTANT, DSML_BOS, DSML_EOS, DSML_SYSTEM, DSML_USER, END_THINK, THINK
 from zllm_ref.dialect.markup import Framing
-from zllm_ref.dialect.render_job import RenderJob, settings_of, write_content_and_calls
+from zllm_ref.dialect.render_job import RenderJob, replayed, settings_of, write_content_and_calls
 from zllm_ref.dialect.tool_instructions import (
     DSML_V4_1_DEFAULT_EFFORT,
     DSML_V4_1_EFFORT,
@@ -53,10 +53,10 @@ class DsmlRenderer:
 
     def _write_answer(self, writer: SegmentWriter, job: RenderJob, turn: AssistantTurn, *, keeps: bool) -> None:
         """From the marker that opens or closes thinking to the end of the turn."""
-        generated = job.generated(turn.message)
+        generated = replayed(job, turn.message, keeps=keeps)
         if generated is not None:
             writer.template(self.prompt_tail(settings_of(generated)) if keeps else (END_THINK,), Role.ASSISTANT)
-            writer.replay(generated.ids if keeps else generated.ids[generated.num_reasoning :])
+            writer.replay(generated.ids)
         else:
             if keeps and (job.reasoning.enabled or turn.reasoning):
                 writer.template((THINK,), Role.ASSISTANT)

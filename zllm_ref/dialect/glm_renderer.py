@@ -25,7 +25,7 @@ from zllm_ref.dialect.definitions import (
     TOOL_RESPONSE,
 )
 from zllm_ref.dialect.markup import Framing
-from zllm_ref.dialect.render_job import RenderJob, settings_of, write_content_and_calls
+from zllm_ref.dialect.render_job import RenderJob, replayed, settings_of, write_content_and_calls
 from zllm_ref.dialect.tool_instructions import GLM_HEAD
 from zllm_ref.dialect.tool_wire import wire_tool
 from zllm_ref.dialect.writer import SegmentWriter
@@ -86,12 +86,12 @@ class GlmRenderer:
         return self.empty_reasoning if reasoning.enabled is False else ()
 
     def _write_answer(self, writer: SegmentWriter, job: RenderJob, turn: AssistantTurn, *, keeps: bool) -> None:
-        generated = job.generated(turn.message)
+        generated = replayed(job, turn.message, keeps=keeps)
         if generated is not None:
-            thought = generated.num_reasoning > 0
+            thought = bool(generated.num_reasoning)
             tail = self.prompt_tail(settings_of(generated)) if keeps else self._tail_without(thought, generated.reasoning_enabled)
             writer.template(tail, Role.ASSISTANT)
-            writer.replay(generated.ids if keeps else generated.ids[generated.num_reasoning :])
+            writer.replay(generated.ids)
             return
         content, reasoning = turn.text.strip(), turn.reasoning.strip()
         layout = self.definition.reasoning

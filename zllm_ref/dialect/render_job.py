@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from zllm_ref.canonical.message import Message, Role
@@ -19,12 +19,13 @@ from zllm_ref.dialect.writer import SegmentWriter
 class GeneratedTurn:
     """An answer of this server as it was generated: `ids` without the id that ended it.
 
-    The first `num_reasoning` ids are reasoning with its framing; `reasoning_enabled` and `effort` are what the request asked
+    The first `num_reasoning` ids are reasoning with its framing; None: reasoning ends inside a token (text mode), so the rest
+    cannot stand alone. `reasoning_enabled` and `effort` are what the request asked
     for, from which follows what stood between the assistant's header and the first id.
     """
 
     ids: tuple[int, ...]
-    num_reasoning: int = 0
+    num_reasoning: int | None = 0
     reasoning_enabled: bool | None = None
     effort: str | None = None
 
@@ -66,6 +67,16 @@ def write_content_and_calls(writer: SegmentWriter, definition: ProtocolDefinitio
     """Content as the client said it, then the calls: the part of an answer that no template ever drops."""
     writer.client(content, Role.ASSISTANT)
     write_calls(writer, definition.calls, turn.calls, has_content=bool(content))
+
+
+def replayed(job: RenderJob, message: Message, *, keeps: bool) -> GeneratedTurn | None:
+    """The generated form of a message, cut down to what stays of it: all, or what follows the reasoning. None: write it anew."""
+    generated = job.generated(message)
+    if generated is None or keeps:
+        return generated
+    if generated.num_reasoning is None:
+        return None
+    return replace(generated, ids=generated.ids[generated.num_reasoning :])
 
 
 def settings_of(generated: GeneratedTurn) -> ReasoningSettings:

@@ -102,32 +102,43 @@ class Replay:
         enabled, effort = value.get("enabled"), value.get("effort")
         if not isinstance(ids, list) or not all(type(item) is int and 0 <= item < self._vocabulary.size for item in ids):
             return None
-        if type(num_reasoning) is not int or not 0 <= num_reasoning <= len(ids):
+        if num_reasoning is not None and (type(num_reasoning) is not int or not 0 <= num_reasoning <= len(ids)):
             return None
         if not isinstance(enabled, bool | None) or not isinstance(effort, str | None):
             return None
         return GeneratedTurn(tuple(ids), num_reasoning, enabled, effort)
 
-    def _num_reasoning(self, ids: Sequence[int], starts_in_reasoning: bool) -> int:
-        """How many ids at the front are reasoning and its framing."""
+    def _num_reasoning(self, ids: Sequence[int], starts_in_reasoning: bool) -> int | None:
+        """How many ids at the front are reasoning and its framing; None: it ends inside a token."""
         layout = self._definition.reasoning
         if layout is None:
             return 0
-        closer = self._vocabulary.marker_id(layout.close_marker.name)
-        opener = self._vocabulary.marker_id(layout.open_marker.name)
-        if closer is None or closer not in ids:
-            return 0
-        place = list(ids).index(closer)
-        if not starts_in_reasoning and opener not in list(ids)[:place]:
-            return 0
-        end = place + 1
-        framing = "" if layout.after_close_is_of_content else layout.after_close
-        while framing and end < len(ids):
-            text = self._vocabulary.token_bytes(ids[end]).decode("utf-8", "replace")
-            if not framing.startswith(text):
+        opener, closer = layout.open_marker.name.encode(), layout.close_marker.name.encode()
+        framing = b"" if layout.after_close_is_of_content else layout.after_close.encode()
+        text, found, is_open = bytearray(), -1, starts_in_reasoning
+        for place, token_id in enumerate(ids):
+            searched = max(0, len(text) - len(closer))
+            text += self._vocabulary.token_bytes(token_id)
+            if not is_open:
+                beginning = bytes(text.lstrip())
+                if not beginning.startswith(opener[: len(beginning)]):
+                    return 0
+                is_open = len(beginning) >= len(opener)
+            found = text.find(closer, searched)
+            if found >= 0:
+                end = place + 1
                 break
-            framing = framing[len(text) :]
-            end += 1
+        else:
+            return len(ids)  # cut off while it thought
+        rest = bytes(text[found + len(closer) :])
+        if not framing.startswith(rest):
+            return None
+        framing = framing[len(rest) :]
+        while framing and end < len(ids):
+            piece = self._vocabulary.token_bytes(ids[end])
+            if not framing.startswith(piece):
+                break
+            framing, end = framing[len(piece) :], end + 1
         return end
 
     def _key(self, message: Message, *, with_reasoning: bool) -> str:

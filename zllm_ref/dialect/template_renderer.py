@@ -16,7 +16,7 @@ from zllm_ref.dialect.call_layout import ProtocolDefinition
 from zllm_ref.dialect.call_writer import write_calls
 from zllm_ref.dialect.definitions import END_TOOL_RESPONSE, TOOL_RESPONSE
 from zllm_ref.dialect.markup import Framing
-from zllm_ref.dialect.render_job import RenderJob
+from zllm_ref.dialect.render_job import RenderJob, replayed
 from zllm_ref.dialect.segment import Segment
 from zllm_ref.dialect.template import ChatTemplate
 from zllm_ref.dialect.tool_instructions import CHATML_HEAD, CHATML_TAIL
@@ -98,9 +98,9 @@ class TemplateRenderer:
     def _answer(self, message: Message, job: RenderJob) -> Sequence[Segment] | None:
         """The content as segments where calls or generated ids are in it; None: the template writes its text."""
         writer = SegmentWriter(self.vocabulary)
-        generated = job.generated(message)
+        generated = replayed(job, message, keeps=job.keep_reasoning)
         if generated is not None:
-            writer.replay(generated.ids if job.keep_reasoning else generated.ids[generated.num_reasoning :])
+            writer.replay(generated.ids)
         elif message.tool_calls:
             writer.client(message.text, Role.ASSISTANT)
             write_calls(writer, self.definition.calls, message.tool_calls, has_content=bool(message.text))

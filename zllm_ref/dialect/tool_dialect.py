@@ -67,8 +67,10 @@ class ToolDialect:
         """
         turns = turns_of(messages)
         for turn in turns:
-            if isinstance(turn, AssistantTurn) and turn.calls and generated(turn.message) is None:
-                self._check_calls(turn, tools)
+            if isinstance(turn, AssistantTurn) and turn.calls:
+                found = generated(turn.message)
+                if found is None or (found.num_reasoning is None and not keep_reasoning):
+                    self._check_calls(turn, tools)
         job = RenderJob(
             tuple(messages),
             turns,
