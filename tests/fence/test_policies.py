@@ -477,6 +477,20 @@ def test_masks_are_words_of_the_vocabulary_and_the_same_array_for_the_same_state
     assert fence.allowed() is first
 
 
+def test_a_long_region_keeps_only_its_last_masks() -> None:
+    fence = built(one_value(RawText((Marker("</arg_value>"),))))
+    for token_id in COMPILER.vocabulary.encode_with_markers("<tool_call>(" + "abc" * 200):
+        fence.advance(token_id)
+        fence.allowed()
+
+    step = fence._phases._state.step
+    kept = 0
+    while step is not None:
+        kept += step.mask is not None
+        step = step.parent
+    assert 1 <= kept <= 64
+
+
 def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
     fence = built(GLM.grammar({"f": {"properties": {}}}))
 

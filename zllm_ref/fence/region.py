@@ -8,6 +8,7 @@ own length, nothing else.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from zllm_ref.fence.mask import TokenMask
 _FAR = 24
 """Beyond this many tokens to undo and redo, a second matcher is cheaper than moving the first to and fro."""
 _MOST_MATCHERS = 8
+_MOST_MASKS = 64
+"""So many steps keep their mask; a long answer at a large vocabulary would otherwise keep some hundred megabytes."""
 
 
 class RegionStep:
@@ -45,6 +48,7 @@ class Region:
         self.root = root
         self.start = RegionStep(self, None, -1)
         self._is_forcing = is_forcing
+        self._masked: deque[RegionStep] = deque()
         self._matchers: list[tuple[Any, RegionStep]] = [(prototype.deep_copy(), self.start)]
 
     def after(self, step: RegionStep, token_id: int) -> RegionStep | None:
@@ -59,6 +63,9 @@ class Region:
     def mask(self, step: RegionStep) -> TokenMask:
         if step.mask is None:
             step.mask = np.frombuffer(self._matcher_at(step).compute_bitmask(), dtype=np.int32)
+            self._masked.append(step)
+            if len(self._masked) > _MOST_MASKS:
+                self._masked.popleft().mask = None
         return step.mask
 
     def path(self, step: RegionStep) -> list[int]:
