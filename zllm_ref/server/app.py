@@ -50,7 +50,7 @@ _ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
 )
 
 
-def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
+def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
     """The ASGI application that serves this engine. Raises ValueError for an unknown profile."""
     Profile(settings.profile)
     store = ResponseStore(
@@ -217,7 +217,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(app: Starlette, settings: ServerSettings, on_ready: Callable[[str, int], None]) -> uvicorn.Server:
+def make_server(app: FastAPI, settings: ServerSettings, on_ready: Callable[[str, int], None]) -> uvicorn.Server:
     """A uvicorn server for this application; `serve(sockets=[...])` starts it on sockets that are bound already."""
     config = uvicorn.Config(
         app,
@@ -243,9 +243,7 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run(
-    app: Starlette, host: str, port: int, on_ready: Callable[[str, int], None], settings: ServerSettings | None = None
-) -> None:
+def run(app: FastAPI, host: str, port: int, on_ready: Callable[[str, int], None], settings: ServerSettings | None = None) -> None:
     """Listens until the process is told to end. `on_ready(host, port)` is called once connections are accepted."""
     server = make_server(app, settings or ServerSettings(host=host, port=port), on_ready)
     server.run(sockets=[bind(host, port)])
