@@ -33,7 +33,6 @@ class Probe:
         self._is_optional = is_optional
         self._levels = levels_for(profile)
         self._judged: set[int] = set()
-        self._expected_errors: set[int] = set()
 
     def ask(self, asked: Ask, *, stream: bool = True, headers: dict[str, str] | None = None, query: str = "") -> Answer:
         """An answer with status 200. A refusal ends the scenario: unsupported where the feature is optional, else broken."""
@@ -56,7 +55,6 @@ class Probe:
 
     def refuse(self, exchange: Exchange, *allowed: int) -> None:
         """E1: the exchange must be an error with one of these statuses, in the protocol's own shape."""
-        self._expected_errors.add(id(exchange))
         self.expect("E1", exchange.status in allowed, " or ".join(map(str, allowed)), str(exchange.status), exchange)
 
     def expect(

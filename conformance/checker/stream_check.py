@@ -42,6 +42,7 @@ class StreamCheck:
         self._unary = unary
         self._counts: dict[str, int] = {}
         if unary is not None:
+            self._laws.replacement_level = None
             self._laws.may_hold_replacement_character = "\ufffd" in json.dumps(unary, ensure_ascii=False)
             if isinstance(self._laws, MessagesLaws):
                 self._laws.keeps_input = True

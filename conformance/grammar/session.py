@@ -78,7 +78,7 @@ class SessionMachine:
         lane = self._lanes.setdefault(lane_name, _Lane()) if len(self._lanes) < _MAX_LANES else _Lane()
         if is_from_client:
             self._has_requests = True
-            lane.num_requests += kind == "response.create"
+            lane.num_requests += 1  # a steer asks for a successor
             return found
         if isinstance(kind, str) and kind in self._session_events:
             found.extend(

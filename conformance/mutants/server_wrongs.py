@@ -57,9 +57,6 @@ def _other_step(story: Story, request: Request, number: int) -> Story:
 
 
 BENDS: Final[dict[str, Bend]] = {
-    "broken-characters": lambda story, request, number: _texts(
-        story, lambda part: replace(part, pieces=tuple(piece.replace("😀", "\ufffd\ufffd") for piece in part.pieces))
-    ),
     "limit-called-stop": lambda story, request, number: replace(story, end="stop") if story.end == "length" else story,
     "over-limit": _over_limit,
     "stop-string-leaks": _speak_on,
@@ -118,6 +115,12 @@ def _end_with(frame: Frame) -> Callable[[str, list[Frame]], None]:
     return lambda protocol, frames: frames.append(frame)
 
 
+def _break_characters(protocol: str, frames: list[Frame]) -> None:
+    for frame in frames:
+        if isinstance(frame.data, dict) and "text" in frame.data.get("delta", {}):
+            frame.data["delta"]["text"] = frame.data["delta"]["text"].replace("😀", "\ufffd\ufffd")
+
+
 def _other_city(protocol: str, frames: list[Frame]) -> None:
     for frame in frames:
         if isinstance(frame.data, dict) and "Pari" in str(frame.data.get("choices")):
@@ -127,6 +130,7 @@ def _other_city(protocol: str, frames: list[Frame]) -> None:
 FRAME_EDITS: Final[dict[str, Callable[[str, list[Frame]], None]]] = {
     "no-item-done": _drop("response.output_item.done"),
     "no-block-stop": _drop("content_block_stop"),
+    "broken-characters": _break_characters,
     "streamed-call-differs": _other_city,
     "two-ends": _end_with(Frame(None, "[DONE]")),
 }

@@ -134,7 +134,9 @@ class ChatLaws(Laws):
                     self.report("CH22", f"choices[{index}].delta.{field}", "reasoning before content and calls", text, "SHOULD")
                 state.reasoning.add(text)
                 if "\ufffd" in text and not self.may_hold_replacement_character:
-                    self.report("T3", f"choices[{index}].delta.{field}", "whole characters", f"U+FFFD in {text!r}")
+                    self.report(
+                        "T3", f"choices[{index}].delta.{field}", "whole characters", f"U+FFFD in {text!r}", self.replacement_level
+                    )
         refusal = delta.get("refusal")
         if isinstance(refusal, str):
             state.refusal.add(refusal)

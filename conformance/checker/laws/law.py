@@ -29,6 +29,8 @@ class Laws:
         self.event_number = 0
         self.found: list[Violation] = []
         self.may_hold_replacement_character = False
+        self.replacement_level: str | None = "SHOULD"
+        """A model may write U+FFFD itself; only beside a unary answer without one it is surely the server's doing (MUST)."""
         self._constants: dict[str, Any] = {}
 
     def observe(self, kind: str, payload: dict[str, Any]) -> None:
@@ -65,7 +67,7 @@ class Laws:
     def check_text(self, text: Text, delta: str, at: str) -> None:
         """T3 and CH16/CH20 on the piece that has just come, across the border to the piece before."""
         if "\ufffd" in delta and not self.may_hold_replacement_character:
-            self.report("T3", at, "whole characters", f"U+FFFD in {show(delta)}")
+            self.report("T3", at, "whole characters", f"U+FFFD in {show(delta)}", self.replacement_level)
         if text.has_lone_surrogate:
             text.has_lone_surrogate = False
             self.report("T3", at, "whole characters", f"half a surrogate pair in {show(delta)}")
