@@ -99,7 +99,7 @@ def _runs(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
         load = " to ".join(str(value) for value in facts["load_before_and_after"])
         took = f"{facts['began'][11:16]} UTC, {facts['seconds']} s; load {load}; {facts['request_seconds']:g} s a request"
         done = f"{len(target.results.rows)}" + (" (time was up)" if facts["suite_exit"] == 3 else "")
-        done += f" (asked: `{' '.join(facts['suite_arguments'])}`)" if facts["suite_arguments"] else ""
+        done += f" (asked: `{' '.join(facts['suite_arguments'])}`)" if facts.get("suite_arguments") else ""
         verdicts = _counts(Counter(row["verdict"] for row in target.results.rows), VERDICTS)
         states = _counts(Counter(result.state for result in target.rules.values()), dict.fromkeys(STATES, ""))
         served = f"{facts['served']}; {facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"

@@ -8,8 +8,8 @@ from peer import MODEL_NAME, Settings, finish, free_port, judge, running
 
 TARGET = "zllm_ref"
 TARGETS = (
-    (TARGET, "", MODEL_NAME, "the GGUF file, computed in bfloat16, the model's own template"),
     (f"{TARGET} scripted", "scripted", "scripted", "no weights: a model that emits what a script or the request's tools dictate"),
+    (TARGET, "", MODEL_NAME, "the GGUF file, computed in bfloat16, the model's own template"),
 )
 
 
