@@ -153,10 +153,11 @@ def test_another_lane_may_fork_and_a_failed_continuation_is_forgotten(serve: Ser
     assert gone["error"]["code"] == "previous_response_not_found"
 
 
-def test_warming_up_says_nothing_and_can_be_continued(serve: Serve) -> None:
+@pytest.mark.parametrize("profile", ["openai", "openresponses"])
+def test_warming_up_says_nothing_and_can_be_continued(serve: Serve, profile: str) -> None:
     """WS10, as Codex does it: the instructions first, then the rest, then a tool's output alone."""
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
-    server = serve(FakeEngine(script=(Say("call", "f", "{}"),)))
+    server = serve(FakeEngine(script=(Say("call", "f", "{}"),)), profile=profile)
     with connection(server, originator="codex_exec") as socket:
         warm = turn(
             socket, generate=False, input=[{"role": "developer", "content": "Rules."}], tools=[tool], client_metadata={"a": "b"}
