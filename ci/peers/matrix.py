@@ -103,6 +103,7 @@ def _runs(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
         verdicts = _counts(Counter(row["verdict"] for row in target.results.rows), VERDICTS)
         states = _counts(Counter(result.state for result in target.rules.values()), dict.fromkeys(STATES, ""))
         served = f"{facts['served']}; {facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
+        served += f"; at most {facts['memory_gibibytes']:g} GiB of data" if "memory_gibibytes" in facts else ""
         yield _row(target.name, versions, served, took, done, verdicts, states)
     for facts in not_run:
         yield _row(facts["target"], "", "", "**not run**: " + facts["problem"], "0", "", "")

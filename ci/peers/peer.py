@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import signal
 import socket
 import subprocess
@@ -51,6 +52,7 @@ class Settings:
     start_seconds: float
     request_seconds: float
     suite_seconds: float
+    memory_gibibytes: float
     suite_arguments: tuple[str, ...]
 
 
@@ -63,13 +65,14 @@ def read_settings(description: str | None, arguments: Sequence[str] | None = Non
     parser.add_argument("--start-seconds", type=float, default=300)
     parser.add_argument("--request-seconds", type=float, default=120, help="the suite's --timeout")
     parser.add_argument("--suite-seconds", type=float, default=1800, help="the whole suite; what it had by then is kept")
+    parser.add_argument("--memory-gib", type=float, default=8, help="of each server's data: some try to read any prompt whole")
     parser.add_argument("suite", nargs="*", help="further arguments of the suite, after --")
     given = parser.parse_args(arguments)
     work = given.work or Path(tempfile.mkdtemp(prefix="peers-"))
     work.mkdir(parents=True, exist_ok=True)
     return Settings(
         work.resolve(), given.report_dir.resolve(), given.threads, given.install_seconds, given.start_seconds,
-        given.request_seconds, given.suite_seconds, tuple(given.suite),
+        given.request_seconds, given.suite_seconds, given.memory_gib, tuple(given.suite),
     )  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def running(
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=variables, cwd=folder,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=lambda: _limit_memory(settings.memory_gibibytes),
         )  # fmt: skip
         try:
             _wait(process, ready_url, settings.start_seconds, log)
@@ -162,6 +165,7 @@ def judge(
         "versions": dict(versions),
         "served": served,
         "threads": settings.threads,
+        "memory_gibibytes": settings.memory_gibibytes,
         "machine": _machine(),
         "load_before_and_after": [round(load, 1), round(os.getloadavg()[0], 1)],
         "began": began.isoformat(timespec="seconds"),
@@ -196,6 +200,12 @@ def report_folder(settings: Settings, target: str) -> Path:
 
 def say(text: str) -> None:
     print(f"[{datetime.now(UTC):%H:%M:%S}] {text}", flush=True)
+
+
+def _limit_memory(gibibytes: float) -> None:
+    """A prompt of a million words costs the server a failed allocation, and not the machine its memory."""
+    limit = int(gibibytes * (1 << 30))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, seconds: float, log: Path) -> None:
