@@ -30,9 +30,12 @@ from zllm_ref.runtime.verify import DraftedSequence, Verified, fenced, verify_ro
 from zllm_ref.runtime.weights import seeded_checkpoint
 
 from ..bits import assert_bits_equal
+from ..conftest import EXAMPLES
 
 MODELS = ("tiny-llama", "tiny-glm4-moe", "tiny-deepseek-v32", "tiny-deepseek-v4")
 NEW_TOKENS = 22
+FEW_EXAMPLES = settings(EXAMPLES, max_examples=max(4, EXAMPLES.max_examples // 4))
+"""Each is a whole answer."""
 
 
 class Silent:
@@ -172,7 +175,7 @@ def test_any_guesses_give_the_tokens_and_the_state_of_plain_rounds(name: str, sa
     model, prompt = model_of(name), prompt_of(61)
     expected = plain(model, begin(model, prompt, SAMPLINGS[sampling])[0])
 
-    @settings(max_examples=4)
+    @FEW_EXAMPLES
     @given(st.frozensets(st.integers(0, NEW_TOKENS), max_size=8), st.integers(1, 8))
     def check(lies: frozenset[int], length: int) -> None:
         sequence, _ = begin(model, prompt, SAMPLINGS[sampling])

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zllm_ref.runtime.decode import choose
+from zllm_ref.runtime.decode import accept, choose, takes_the_largest
 from zllm_ref.runtime.draft.drafter import Drafter
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.ports import TokenFence
@@ -67,11 +67,14 @@ def verify_round(model: Model, lanes: Ids[DraftedSequence], num_token_ids: int, 
     hidden = model.forward(step)
     commit_step(step)
     places = [row for lane in fed for row in range(lane.row, lane.row + len(lane.draft) + 1)]
-    logits = model.logits(hidden[torch.tensor(places, device=hidden.device)])[:, :num_token_ids]
+    needed = hidden[: step.num_rows] if len(places) == step.num_rows else hidden[torch.tensor(places, device=hidden.device)]
+    logits = model.logits(needed)[:, :num_token_ids]
+    best = logits.argmax(-1).tolist()
     results, first = [], 0
     for lane in fed:
-        accepted = _walk(lane, logits[first : first + len(lane.draft) + 1], tell)
-        first += len(lane.draft) + 1
+        end = first + len(lane.draft) + 1
+        accepted = _walk(lane, logits[first:end], best[first:end], tell)
+        first = end
         results.append(Verified(len(lane.draft), accepted))
     _forget(model, fed, results)
     for lane, result in zip(fed, results, strict=True):
@@ -117,11 +120,17 @@ def _feed(lanes: Ids[DraftedSequence]) -> list[_Fed]:
     return fed
 
 
-def _walk(lane: _Fed, logits: Tensor, tell: Tell) -> int:
-    """Samples position by position as long as the guesses are what is sampled. → guesses that stay in the state."""
+def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> int:
+    """Samples position by position as long as the guesses are what is sampled. → guesses that stay in the state.
+
+    `best`: the largest logit of each row, which is the token where nothing else has a say.
+    """
     sequence, accepted = lane.drafted.sequence, 0
     while True:
-        tokens = choose(sequence, logits[accepted])
+        if takes_the_largest(sequence):
+            tokens = accept(sequence, SampledToken(best[accepted]))
+        else:
+            tokens = choose(sequence, logits[accepted])
         new = [token.token_id for token in tokens]
         matched = _common(new, lane.draft[accepted:])
         tell(sequence, tokens)
