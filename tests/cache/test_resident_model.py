@@ -20,6 +20,8 @@ BLOCK = 4
 ROW_BYTES = 10
 FIXED_BYTES = 30
 
+NUM_EXAMPLES = 5_000 if settings.get_current_profile_name() == "nightly" else 60
+
 # Few tokens and few namespaces, so that prompts share beginnings all the time.
 token_lists = st.lists(st.sampled_from([1, 2]), min_size=1, max_size=14).map(tuple)
 namespaces = st.sampled_from(["", "a"])
@@ -200,4 +202,4 @@ def common(first: Tokens, second: Tokens) -> int:
 
 
 TestResidentAgainstADictionary = ResidentMachine.TestCase
-TestResidentAgainstADictionary.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestResidentAgainstADictionary.settings = settings(max_examples=NUM_EXAMPLES, stateful_step_count=30, deadline=None)

@@ -125,7 +125,11 @@ def test_a_snapshot_beside_unrelated_resident_states_is_read_whole(tmp_path: Pat
     server = server.restart()
     server.ask(B)
 
+    hit = server.cache.lookup("", np.array([*A, 1], dtype=np.int32))
     admission = server.admit([*A, 1])
+
+    assert hit is not None
+    assert hit.blocks == ()
 
     assert admission is not None
     assert admission.hit is not None

@@ -26,6 +26,8 @@ from zllm_ref.cache.restore import Restore
 from zllm_ref.cache.snapshot import Bytes
 from zllm_ref.cache.units import UnitPolicy
 
+NUM_EXAMPLES = 5_000 if settings.get_current_profile_name() == "nightly" else 40
+
 answers = st.lists(st.sampled_from([1, 2]), max_size=5)
 prompts = st.lists(st.sampled_from([1, 2]), min_size=1, max_size=14)
 
@@ -206,4 +208,4 @@ class TieredMachine(RuleBasedStateMachine):
 
 
 TestTieredUnderAnyOrder = TieredMachine.TestCase
-TestTieredUnderAnyOrder.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestTieredUnderAnyOrder.settings = settings(max_examples=NUM_EXAMPLES, stateful_step_count=30, deadline=None)
