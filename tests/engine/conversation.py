@@ -81,8 +81,10 @@ class Answer:
     events: list[Event] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
     num_choices: int = 1
+    num_deliveries: int = 0
 
     def __call__(self, events: Sequence[Event]) -> None:
+        self.num_deliveries += 1
         self.events.extend(events)
         finished = sum(isinstance(event, Finished) for event in self.events)
         if finished == self.num_choices or any(isinstance(event, Failed) for event in self.events):

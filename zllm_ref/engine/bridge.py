@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zllm_ref.cache.admission import AdmissionImpossible
+from zllm_ref.cache.key import tagged_fields
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.figure import Figure
 from zllm_ref.canonical.model_card import ModelCard
@@ -29,6 +30,7 @@ from zllm_ref.runtime.sampler import SamplingParameters, choice_seed
 from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob
 
 _log = logging.getLogger(__name__)
+_SALTED = "salted "
 
 Report = Callable[[str, int, int], None]
 
@@ -58,8 +60,8 @@ class Engine:
         """Fetches, reads and starts the model. Raises what the pieces raise; `health` says failed from then on."""
         try:
             loaded = load(self.settings, self._tell)
-        except (ValueError, OSError, RuntimeError) as error:
-            self._problem = str(error)
+        except Exception as error:
+            self._problem = str(error) or type(error).__name__
             raise
         loaded.loop.start()
         self._loaded = loaded
@@ -81,7 +83,9 @@ class Engine:
             return {"status": "failed", "error": self._problem}
         if self._loaded is None:
             return {"status": "loading", "stage": self._stage}
-        return {"status": "ready", "model": self._loaded.card.id}
+        # a scripted model is a test instrument: requests may say how many tokens make a step
+        instrument = {"test_instrument": True} if self._loaded.script is not None else {}
+        return {"status": "ready", "model": self._loaded.card.id, **instrument}
 
     @property
     def loaded(self) -> Loaded:
@@ -224,7 +228,8 @@ class Engine:
 
 
 def _namespace(request: Request) -> str:
-    """The key's namespace and the client's salt, told apart by length: ("a", "bc") is not ("ab", "c")."""
-    salt = request.cache.salt
-    name = request.cache.namespace
-    return name if salt is None else f"{len(name)}:{name}/salt:{salt}"
+    """The key's namespace and the client's salt, so that no pair is another pair, nor any name of a key."""
+    name, salt = request.cache.namespace, request.cache.salt
+    if salt is not None:
+        return _SALTED + tagged_fields({"namespace": name, "salt": salt})
+    return _SALTED + tagged_fields({"namespace": name}) if name.startswith(_SALTED) else name

@@ -1,12 +1,13 @@
 """The smallest value that fits a JSON Schema, for a model that dictates instead of thinking.
 
-Follows `const`, `enum`, `default`, combinations, local `$ref`, required properties and lower bounds. What it cannot satisfy by
-construction (`pattern`, `format`, `not`) it leaves: whoever needs those writes a script.
+Follows `const`, `enum`, combinations, local `$ref`, required properties and bounds. What it cannot satisfy by construction
+(`pattern`, `format`, `not`, `uniqueItems`, `oneOf` whose branches overlap) it leaves: whoever needs those writes a script.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 _MAX_DEPTH = 32
@@ -32,7 +33,9 @@ def minimal_value(schema: Any, root: Any = None, depth: int = 0) -> Any:
         return minimal_value(merged, root, depth + 1)
     for combination in ("anyOf", "oneOf"):
         if schema.get(combination):
-            return minimal_value(schema[combination][0], root, depth + 1)
+            rest = {key: value for key, value in schema.items() if key != combination}
+            branch = schema[combination][0]
+            return minimal_value(_merge(rest, branch) if isinstance(branch, Mapping) else rest, root, depth + 1)
     return _of_type(schema, root, depth)
 
 
@@ -44,12 +47,13 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
         properties = schema.get("properties", {})
         return {name: minimal_value(properties.get(name, {}), root, depth + 1) for name in schema.get("required", ())}
     if kind == "array":
-        item = minimal_value(schema.get("items", {}), root, depth + 1)
-        return [item] * int(schema.get("minItems", 0))
+        first = [minimal_value(item, root, depth + 1) for item in schema.get("prefixItems", ())]
+        missing = max(0, int(schema.get("minItems", 0)) - len(first))
+        return first + [minimal_value(schema.get("items", {}), root, depth + 1)] * missing
     if kind == "string":
         return "x" * int(schema.get("minLength", 0))
     if kind in ("integer", "number"):
-        return _number(schema)
+        return _number(schema, 1 if kind == "integer" else None)
     if kind == "boolean":
         return False
     if kind is None and depth == 0:
@@ -57,15 +61,38 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
     return None if kind in (None, "null") else ""
 
 
-def _number(schema: Mapping[str, Any]) -> int | float:
-    low = schema.get("minimum")
-    if low is None and "exclusiveMinimum" in schema and not isinstance(schema["exclusiveMinimum"], bool):
-        low = schema["exclusiveMinimum"] + 1
-    high = schema.get("maximum")
-    if low is None:
-        low = min(0, high) if high is not None else 0
-    step = schema.get("multipleOf")
-    return low if not step else -(-low // step) * step
+def _number(schema: Mapping[str, Any], step: int | None) -> int | float:
+    """0 where it is allowed, else the number nearest to it. `step` 1: an integer."""
+    low, high = _bound(schema, "minimum", "exclusiveMinimum", 1), _bound(schema, "maximum", "exclusiveMaximum", -1)
+    multiple = Fraction(str(schema["multipleOf"])) if schema.get("multipleOf") else None
+    if low is not None and (low[0] > 0 or (low[0] == 0 and low[1])):
+        value = _above(low, None if high is None else high[0], multiple or step)
+    elif high is not None and (high[0] < 0 or (high[0] == 0 and high[1])):
+        value = -_above((-high[0], high[1]), None if low is None else -low[0], multiple or step)
+    else:
+        value = Fraction(0)
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _bound(schema: Mapping[str, Any], closed: str, opened: str, sign: int) -> tuple[Fraction, bool] | None:
+    """The tighter of two bounds, and whether it is itself outside."""
+    values = [(sign * Fraction(str(schema[closed])), False)] if closed in schema else []
+    if opened in schema and not isinstance(schema[opened], bool):
+        values.append((sign * Fraction(str(schema[opened])), True))
+    if not values:
+        return None
+    value, is_open = max(values)
+    return sign * value, is_open
+
+
+def _above(low: tuple[Fraction, bool], high: Fraction | None, step: Fraction | int | None) -> Fraction:
+    """The least number from `low` on (beyond it, where it is open) that is a whole number of steps."""
+    value, is_open = low
+    if step is not None:
+        return (value // step + 1 if is_open else -(-value // step)) * Fraction(step)
+    if not is_open:
+        return value
+    return value + 1 if high is None else (value + high) / 2
 
 
 def _resolve(reference: str, root: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 
 class ReplayTable:
@@ -22,15 +25,23 @@ class ReplayTable:
         )
 
     def put(self, key: str, value: str) -> None:
-        with self._lock:
-            self._connection.execute("INSERT OR REPLACE INTO answers (digest, value) VALUES (?, ?)", (key, value))
-            self._connection.execute(
-                "DELETE FROM answers WHERE number <= (SELECT MAX(number) FROM answers) - ?", (self._capacity,)
-            )
+        """A disk that refuses costs the next turn some tokens, and this answer nothing."""
+        try:
+            with self._lock:
+                self._connection.execute("INSERT OR REPLACE INTO answers (digest, value) VALUES (?, ?)", (key, value))
+                self._connection.execute(
+                    "DELETE FROM answers WHERE number <= (SELECT MAX(number) FROM answers) - ?", (self._capacity,)
+                )
+        except sqlite3.Error as error:
+            _log.warning("an answer could not be remembered: %s", error)
 
     def get(self, key: str) -> str | None:
-        with self._lock:
-            row = self._connection.execute("SELECT value FROM answers WHERE digest = ?", (key,)).fetchone()
+        try:
+            with self._lock:
+                row = self._connection.execute("SELECT value FROM answers WHERE digest = ?", (key,)).fetchone()
+        except sqlite3.Error as error:
+            _log.warning("an answer could not be looked up, it is rendered instead: %s", error)
+            return None
         return str(row[0]) if row is not None else None
 
     def close(self) -> None:

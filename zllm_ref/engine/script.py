@@ -38,6 +38,8 @@ from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 SCRIPTED_TEXT = "This is the scripted model. It says these two sentences and ends."
 
+_LONGEST_STALL_SECONDS = 3600
+
 
 class ScriptError(ValueError):
     """The script file does not say what a script says; the text tells where."""
@@ -106,7 +108,7 @@ def token_script(script: Script, request: Request, dialect: ToolDialect, vocabul
     if calls:
         ids += encode(dialect.render_calls(Message(Role.ASSISTANT, calls)), vocabulary)
     ids.append(_end_id(dialect, vocabulary))
-    return TokenScript(tuple(ids), script.tokens_per_step, answer.fault)
+    return TokenScript(tuple(ids), request.tokens_per_step or script.tokens_per_step, answer.fault)
 
 
 def read_script(path: Path | None) -> Script:
@@ -120,7 +122,10 @@ def read_script(path: Path | None) -> Script:
     if not isinstance(value, dict) or not isinstance(value.get("answers", []), list):
         raise ScriptError(f"script {path}: got {type(value).__name__}, allowed an object with a list of answers")
     answers = tuple(_read_answer(item, f"{path}: answers[{index}]") for index, item in enumerate(value.get("answers", [])))
-    return Script(answers, max(1, int(value.get("tokens_per_step", 1))))
+    step = value.get("tokens_per_step", 1)
+    if type(step) is not int or step < 1:
+        raise ScriptError(f"script {path}: tokens_per_step: got {step!r:.80}, allowed a whole number from 1 on")
+    return Script(answers, step)
 
 
 def _read_answer(value: Any, where: str) -> ScriptedAnswer:
@@ -147,8 +152,12 @@ def _read_answer(value: Any, where: str) -> ScriptedAnswer:
 def _read_fault(value: Any, where: str) -> Fault:
     if not isinstance(value, dict):
         raise ScriptError(f"{where}.fault: got {value!r:.80}, allowed an object with after_tokens and stall_seconds")
-    stall = value.get("stall_seconds")
-    return Fault(int(value.get("after_tokens", 0)), None if stall is None else float(stall))
+    after, stall = value.get("after_tokens", 0), value.get("stall_seconds")
+    if type(after) is not int or after < 0:
+        raise ScriptError(f"{where}.fault.after_tokens: got {after!r:.80}, allowed a whole number from 0 on")
+    if stall is not None and (type(stall) not in (int, float) or not 0 <= stall <= _LONGEST_STALL_SECONDS):
+        raise ScriptError(f"{where}.fault.stall_seconds: got {stall!r:.80}, allowed 0 to {_LONGEST_STALL_SECONDS}")
+    return Fault(after, stall)
 
 
 def _unscripted(request: Request) -> ScriptedAnswer:
