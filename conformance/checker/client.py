@@ -97,7 +97,11 @@ class Client:
         self.model = model
         self.api_key = api_key
         self.timeout_seconds = timeout_seconds
-        self._http = httpx.Client(timeout=httpx.Timeout(timeout_seconds, connect=10.0), limits=httpx.Limits(max_connections=64))
+        # A connection a request: a server may close an idle one at the moment in which it would be used again.
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(timeout_seconds, connect=10.0),
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=0),
+        )
         self._exchanges: list[Exchange] = []
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from conformance.checker.client import Client, TargetError
 from conformance.checker.probe import run_probe
 from conformance.checker.scenarios import Scenario, all_scenarios
 from conformance.checker.verdict import Outcome, Verdict
+from conformance.requirements import load_requirements
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class RunOptions:
     features: tuple[str, ...] = ()
     profile: str = "default"
     known_failing: dict[str, str] = field(default_factory=dict)
+    """Scenario (`chat/text`) or rule (`CH2`) to the reason why it is known to fail."""
     report_dir: Path | None = None
     timeout_seconds: float = 120.0
     target_name: str = ""
@@ -67,7 +69,7 @@ class Run:
         """Runs a scenario; a known failure is marked, a known failure that passes becomes a failure."""
         outcome = run_probe(
             scenario.run, self.client, scenario.protocol, self.options.profile, scenario.feature, scenario.name,
-            scenario.is_optional, self.options.report_dir,
+            scenario.is_optional, self.options.report_dir, frozenset(self.options.known_failing),
         )  # fmt: skip
         known = self.options.known_failing.get(outcome.id)
         if known is not None:
@@ -109,16 +111,15 @@ def find_model(base_url: str, api_key: str | None) -> str:
 
 
 def read_known_failing(path: Path) -> dict[str, str]:
-    """`protocol/scenario  # why`, one a line. Raises ValueError on a scenario that does not exist."""
+    """`protocol/scenario  # why` or `RULE  # why`, one a line. Raises ValueError on what does not exist."""
     known: dict[str, str] = {}
-    ids = {scenario.id for scenario in all_scenarios()}
+    ids = {scenario.id for scenario in all_scenarios()} | set(load_requirements())
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         name, _, why = line.partition("#")
         if name.strip():
             if name.strip() not in ids:
-                raise ValueError(
-                    f"{path}:{number}: got {name.strip()!r}, allowed protocol/scenario as `conformance run --list` prints"
-                )
+                allowed = "protocol/scenario as `conformance run --list` prints, or a rule"
+                raise ValueError(f"{path}:{number}: got {name.strip()!r}, allowed {allowed}")
             known[name.strip()] = why.strip() or "no reason given"
     return known
 

@@ -11,7 +11,7 @@ from conformance.checker.laws.law import Laws, at_path
 from conformance.checker.laws.messages import check_blocks, check_cache_split, prompt_total
 from conformance.checker.laws.responses import check_response_usage, outline_of_response
 from conformance.grammar import Violation, load_grammar
-from conformance.grammar.fields import show
+from conformance.grammar.fields import MISSING, show
 from conformance.requirements import levels_for
 
 
@@ -61,9 +61,14 @@ def check_error_body(protocol: str, status: int, body: object, profile: str = "d
         return laws.found
     for name, kinds in (("message", (str,)), ("type", (str,)), ("param", (str, type(None)))):
         if name not in error or not isinstance(error[name], kinds):
-            laws.report("E2", f"error.{name} of {status}", "string" if len(kinds) == 1 else "string or null", error.get(name))
+            laws.report(
+                "E2",
+                f"error.{name} of {status}",
+                "string" if len(kinds) == 1 else "string or null",
+                show(error.get(name, MISSING)),
+            )
     if "code" not in error or not isinstance(error["code"], (str, type(None))):
-        laws.report("E3", f"error.code of {status}", "string or null", error.get("code"))
+        laws.report("E3", f"error.code of {status}", "string or null", show(error.get("code", MISSING)))
     return laws.found
 
 

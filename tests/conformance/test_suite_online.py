@@ -80,6 +80,9 @@ def test_a_known_failure_is_not_held_against_a_target_until_it_passes(tmp_path: 
         assert main(["run", "--base-url", url, *arguments]) == 1, "other scenarios still fail"
     with right_server() as url:
         assert main(["run", "--base-url", url, *arguments]) == 1, "a listed scenario that passes must leave the list"
+    known.write_text("RS11  # items are never done\nRS12  # follows from it\nRS3\nRS25\n")
+    with right_server("no-item-done") as url:
+        assert main(["run", "--base-url", url, *arguments]) == 0, "a listed rule decides no verdict"
     known.write_text("responses/nothing\n")
     with pytest.raises(ValueError, match="allowed protocol/scenario"):
         read_known_failing(known)
