@@ -1,4 +1,4 @@
-"""Turns the reports that the scripts beside this one left into a page: `python ci/peers/matrix.py REPORTS --output FILE`.
+"""Turns the reports that the scripts beside this one left into a page: `python ci/peers/matrix.py REPORTS… --output FILE`.
 
 Every figure comes from `results.jsonl` and `peer.json` of a run; what was not run is said to be so. No figure is typed by hand.
 """
@@ -24,33 +24,39 @@ VERDICTS = {"pass": "✓", "fail": "✗", "unsupported": "u", "inconclusive": "~
 STATES = {"held": "✓", "broken": "✗", "lapsed": "!", "unproven": "?", "excluded": "–"}
 ORDER = ("zllm_ref", "zllm_ref scripted", "llama.cpp", "LiteLLM", "transformers serve", "vLLM")
 MAX_TEXT = 90
+OUT_OF_TIME = 3
 
 
 @dataclass(frozen=True)
 class Target:
-    """One run: what the suite wrote, and what was run."""
+    """One target: what was run, in one part or several, and all rows that the suite wrote."""
 
-    facts: dict[str, Any]
+    parts: list[dict[str, Any]]
     results: Results
     rules: dict[str, RuleResult]
 
     @property
     def name(self) -> str:
-        return str(self.facts["target"])
+        return str(self.parts[0]["target"])
 
 
-def main(reports: Path, output: Path | None) -> int:
-    facts = [json.loads(path.read_text(encoding="utf-8")) | {"folder": path.parent} for path in reports.glob("*/peer.json")]
-    facts.sort(key=lambda one: ORDER.index(one["target"]) if one["target"] in ORDER else len(ORDER))
-    targets = []
-    for one in facts:
-        if "problem" not in one:
-            results = read_results(one["folder"])
-            targets.append(Target(one, results, rules_of(results)))
+def main(reports: Sequence[Path], output: Path | None) -> int:
+    found = [path for folder in reports for path in sorted(folder.glob("*/peer.json"))]
+    facts = [json.loads(path.read_text(encoding="utf-8")) | {"folder": path.parent} for path in found]
+    names = sorted(
+        dict.fromkeys(one["target"] for one in facts), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)
+    )
+    targets, not_run = [], []
+    for name in names:
+        parts = [one for one in facts if one["target"] == name and "problem" not in one]
+        if parts:
+            targets.append(_joined(parts))
+        else:
+            not_run.append(next(one for one in facts if one["target"] == name))
     if not targets:
-        print(f"matrix: no run in {reports}", file=sys.stderr)
+        print(f"matrix: no run in {', '.join(map(str, reports))}", file=sys.stderr)
         return 2
-    page = "\n".join(_page(targets, [one for one in facts if "problem" in one])) + "\n"
+    page = "\n".join(_page(targets, not_run)) + "\n"
     if output is None:
         print(page, end="")
     else:
@@ -58,8 +64,17 @@ def main(reports: Path, output: Path | None) -> int:
     return 0
 
 
+def _joined(parts: list[dict[str, Any]]) -> Target:
+    """Several parts of one target as one run; a scenario that two parts hold counts as the later part says."""
+    runs = [read_results(part["folder"]) for part in parts]
+    rows = {(row["protocol"], row["scenario"]): row for run in runs for row in run.rows}
+    results = Results(runs[0].folder, runs[0].head, list(rows.values()))
+    return Target(parts, results, rules_of(results))
+
+
 def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Iterator[str]:
-    dates = sorted(target.facts["began"][:10] for target in targets)
+    parts = [part for target in targets for part in target.parts]
+    dates = sorted(part["began"][:10] for part in parts)
     yield "# Peers: the suite on other servers"
     yield ""
     yield (
@@ -71,7 +86,7 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield ""
     yield (
         "Machine: "
-        + "; ".join(dict.fromkeys(target.facts["machine"] for target in targets))
+        + "; ".join(dict.fromkeys(part["machine"] for part in parts))
         + (". Other work ran beside it, as the load shows: times and timeouts say nothing about a server's speed.")
     )
     yield from ("", "## What was run", "")
@@ -94,22 +109,30 @@ def _runs(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield f"| target | versions | serves | began, took | scenarios of {in_all} | verdicts | rules |"
     yield "| --- | --- | --- | --- | ---: | --- | --- |"
     for target in targets:
-        facts = target.facts
-        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-        load = " to ".join(str(value) for value in facts["load_before_and_after"])
-        took = f"{facts['began'][11:16]} UTC, {facts['seconds']} s; load {load}; {facts['request_seconds']:g} s a request"
-        done = f"{len(target.results.rows)}" + (" (time was up)" if facts["suite_exit"] == 3 else "")
-        done += f" (asked: `{' '.join(facts['suite_arguments'])}`)" if facts.get("suite_arguments") else ""
         verdicts = _counts(Counter(row["verdict"] for row in target.results.rows), VERDICTS)
         states = _counts(Counter(result.state for result in target.rules.values()), dict.fromkeys(STATES, ""))
-        served = f"{facts['served']}; {facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
-        served += f"; at most {facts['memory_gibibytes']:g} GiB of data" if "memory_gibibytes" in facts else ""
-        yield _row(target.name, versions, served, took, done, verdicts, states)
+        versions = ", ".join(f"{name} {version}" for name, version in target.parts[0]["versions"].items())
+        parts = "; then ".join(map(_part, target.parts))
+        yield _row(target.name, versions, _served(target.parts[0]), parts, str(len(target.results.rows)), verdicts, states)
     for facts in not_run:
         yield _row(facts["target"], "", "", "**not run**: " + facts["problem"], "0", "", "")
-    commits = ", ".join(dict.fromkeys(target.facts["suite_commit"] for target in targets))
+    commits = dict.fromkeys(part["suite_commit"] for target in targets for part in target.parts)
+    profiles = dict.fromkeys(target.results.head["profile"] for target in targets)
     yield ""
-    yield f"Commit of the suite: {commits}. Profile: {', '.join(dict.fromkeys(t.results.head['profile'] for t in targets))}."
+    yield f"Commits of the suite, in the order of the table: {', '.join(commits)}. Profile: {', '.join(profiles)}."
+
+
+def _part(part: dict[str, Any]) -> str:
+    load = " to ".join(str(value) for value in part["load_before_and_after"])
+    asked = f"; asked for `{' '.join(part['suite_arguments'])}`" if part.get("suite_arguments") else ""
+    end = "; ended there, time being up" if part["suite_exit"] == OUT_OF_TIME else ""
+    return f"{part['began'][11:16]} UTC, {part['seconds']} s{end}; load {load}; {part['request_seconds']:g} s a request{asked}"
+
+
+def _served(part: dict[str, Any]) -> str:
+    threads = f"{part['threads']} thread{'s' if part['threads'] > 1 else ''}"
+    limit = f"; at most {part['memory_gibibytes']:g} GiB of data" if "memory_gibibytes" in part else ""
+    return f"{part['served']}; {threads}{limit}"
 
 
 def _deviations(targets: Sequence[Target]) -> Iterator[str]:
@@ -177,7 +200,7 @@ def _row(*cells: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=Path, help="the --report-dir of the runs")
+    parser.add_argument("reports", nargs="+", type=Path, help="the --report-dir of the runs; a target may be in several")
     parser.add_argument("--output", type=Path, help="default: standard output")
     given = parser.parse_args()
     sys.exit(main(given.reports, given.output))
