@@ -7,7 +7,7 @@ import tracemalloc
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.checker.sse import Frame, SseDecoder
@@ -68,6 +68,7 @@ def test_a_byte_order_mark_counts_at_the_start_only() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 4000), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.booleans())
 def test_the_verdict_does_not_depend_on_how_bytes_arrive(protocol: str, cuts: list[int], line_end: bytes, has_bom: bool) -> None:
     case = next(case for case in accept_cases(protocol) if case.id.endswith("/reasoning/text-call"))
