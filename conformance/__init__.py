@@ -7,5 +7,7 @@ Must never know: an implementation. Nothing here imports `zllm_ref` or torch; th
     requirements/  every rule: id, level, sentence, source, how it is checked, whom it hurts
     checker/       bytes in, violations out: SSE decoder, laws across events, comparison with the unary answer, reports
     golden/        streams that must pass, streams that must fail, whole exchanges
-    mutants/       planted faults, in streams and in a server: the proof that every check bites
+    mutants/       planted faults, in streams and in a server
+    proof/         tests: every planted fault is seen, nothing right is
+    commands/      check · run · report · mutants · recordings · record · rules
 """
