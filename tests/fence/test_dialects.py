@@ -108,6 +108,18 @@ def check(
         jsonschema.validate(json.loads(finished[ordinal]), to_python(parameters[name]))
 
 
+def test_a_closing_tag_behind_the_opening_one_is_no_value() -> None:
+    """Found by noise after five thousand calls: the opening tag's line break was read as the closer's."""
+    compiler = COMPILERS["bytes"]
+    dialect = ToolDialect(DEFINITIONS["qwen3-coder"], RENDERERS["qwen3-coder"], compiler.vocabulary)
+    tools = canonical({"f": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}})
+    fence = build_fence(FenceRequest(dialect.fence_grammar(tools), tools, ToolChoiceRequired()), compiler)
+    assert fence is not None
+    ids = compiler.vocabulary.encode_with_markers("<tool_call>\n<function=f>\n<parameter=a>\n</parameter>")
+
+    assert fence.legal_prefix(ids) == len(ids) - 1
+
+
 def test_the_check_falls_on_an_illegal_call() -> None:
     vocabulary = COMPILERS["bytes"].vocabulary
     dialect = ToolDialect(DEFINITIONS["glm-4.7"], RENDERERS["glm-4.7"], vocabulary)

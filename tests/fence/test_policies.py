@@ -186,6 +186,13 @@ class TestWhatNoMaskHolds:
         assert reads(built(one_value(value({"type": "object", **schema}))), '<tool_call>({"a": 1, "b": 2}')
 
 
+def test_a_value_without_rules_ends_at_its_first_closer_of_text() -> None:
+    fence = built(one_value(RawText((Literal("</p>"),))))
+
+    assert reads(fence, "<tool_call>(a</p</p></tool_call>")
+    assert not reads(fence, "<tool_call>(a</p>b")
+
+
 def test_alternatives_of_which_one_is_the_beginning_of_another_are_both_legal() -> None:
     """llguidance takes the longest lexeme: unfactored, "x" would be lost to the text that begins with it."""
     either = Choice((Sequence((Literal("x"), JsonString())), Literal('x"y!')))

@@ -128,7 +128,15 @@ def _raw(tool: Tool, schema: JsonObject, closer: tuple[Literal | Marker, ...], p
         syntax, definition = tool.grammar
         return grammar.CustomText(syntax, definition, closer, path)
     rules = _string_rules(schema)
-    return grammar.RawText(closer, JsonObject(rules) if rules else None, path=path)
+    return grammar.RawText(closer, JsonObject(rules) if rules else None, _bare_closer(closer), path=path)
+
+
+def _bare_closer(closer: tuple[Literal | Marker, ...]) -> tuple[str, ...]:
+    """A closing tag on a line of its own closes behind the opening tag's line break, too: no value may begin with it."""
+    if any(isinstance(part, Marker) for part in closer):
+        return ()
+    text = "".join(part.text for part in closer if isinstance(part, Literal))
+    return (text.strip("\n"),) if text != text.strip("\n") else ()
 
 
 def _string_rules(schema: JsonObject) -> tuple[tuple[str, JsonValue], ...]:
