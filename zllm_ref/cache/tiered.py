@@ -55,6 +55,7 @@ class SsdCounts:
     restore_seconds: float = 0.0
     restores_refused: int = 0
     saves: int = 0
+    save_seconds: float = 0.0
     saves_failed: int = 0
     states_lost: int = 0
     """Dirty states that had to go unsaved."""
@@ -376,6 +377,7 @@ class TieredCache(PrefixCache):
             self.ssd_counts.saves_failed += 1
         else:
             self.ssd_counts.saves += 1
+            self.ssd_counts.save_seconds += writing.job.seconds
         self._graph.unpin(writing.node)
 
     def _evict_until_free(self, num_bytes: int) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from zllm_ref.commands.argument_numbers import positive
 from zllm_ref.commands.bench_work import BenchWork, Figures
 from zllm_ref.config import model_directory, spin_description
 
@@ -19,9 +20,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("bench", help="measure prefill, decode, first token and the cost of invariance")
     parser.add_argument("--model", default="", help="the default model or a GGUF file")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--against", action="append", choices=("transformers", "llama.cpp"), default=[])
-    parser.add_argument("--repeats", type=int, default=3, help="samples of each figure; the median counts")
+    parser.add_argument("--repeats", type=positive, default=3, help="samples of each figure; the median counts")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
     parser.set_defaults(run=run)
 
@@ -120,6 +121,10 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
         ("decode, 4 streams together, tokens/s", (RATE_KEYS[1],)),
         ("first token, cold, seconds", (SECONDS_KEYS[0],)),
         ("first token, resident prefix, seconds", (SECONDS_KEYS[1],)),
+        ("first token, prefix on SSD, new process, seconds", ("ttft_ssd_seconds",)),
+        ("the same with the page cache dropped, seconds", ("ttft_ssd_dropped_seconds",)),
+        ("writing that snapshot, seconds", ("ssd_write_seconds",)),
+        ("its size, bytes", ("ssd_bytes",)),
         ("longest stall beside a prefill, seconds", (SECONDS_KEYS[2],)),
     ]
     return rows

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from zllm_ref.cache.resident import PrefixCache
+from zllm_ref.commands.bench_snapshot import measure_snapshots, read_back
 from zllm_ref.commands.bench_work import BenchWork, Figures, decode_rate, median, prompt_ids
 from zllm_ref.runtime.decode import decode_round
 from zllm_ref.runtime.loop import RuntimeLoop
@@ -69,8 +70,11 @@ def main(order: Mapping[str, Any]) -> None:
     checkpoint = open_checkpoint(Path(order["gguf_path"]), dtype)
     length = max(work.context_length, int(checkpoint.config["max_position_embeddings"]))
     model = build_model(checkpoint, Numerics(dtype, threads), "cpu", length)
+    if "snapshots" in order:  # the new process that only reads back
+        print(json.dumps(read_back(model, order, _first_token_on)), flush=True)
+        return
     loose = build_model(checkpoint, Numerics(dtype, threads, invariant=False), "cpu", length)
-    figures = measure(model, work)
+    figures = {**measure(model, work), **measure_snapshots(model, order, _first_token_on)}
     with torch.inference_mode():
         figures["invariance_cost"] = {str(lanes): _invariance_cost(model, loose, lanes, work) for lanes in (1, work.num_streams)}
     print(json.dumps({"figures": figures}), flush=True)
@@ -166,6 +170,13 @@ def _decoding_lanes(model: Model, num_lanes: int, work: BenchWork) -> list[Lane]
 def _first_token(model: Model, ids: list[int]) -> float:
     start, arrivals = _generate(model, [ids], 1)
     return arrivals[0][0] - start
+
+
+def _first_token_on(loop: RuntimeLoop, ids: list[int]) -> tuple[float, int]:
+    """Seconds to the first token, and how many prompt tokens were cached."""
+    start, arrivals = _run(loop, [ids], 1)
+    report = arrivals[0].report
+    return arrivals[0].times[0] - start, report.cached_tokens if report is not None else 0
 
 
 def _generate(model: Model, prompts: list[list[int]], new_tokens: int) -> tuple[float, list[list[float]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +52,12 @@ class SaveJob:
     manifest: Manifest | None = None
     """Set when, and only when, the snapshot is on disk."""
     error: OSError | None = None
+    seconds: float = 0.0
+    """How long the file work took."""
 
     def run(self) -> None:
         """Does the file work; an OSError (full, read-only, gone) is kept in `error`, and what was begun is taken back."""
+        started = time.perf_counter()
         try:
             remove_files(self.files, self.root, self.doomed_manifests, self.doomed_chunks)
             self._write_chunks()
@@ -62,6 +66,7 @@ class SaveJob:
             self.error = error
             _log.warning("snapshot %s not saved: %s", self.request.cache_id, error)
             self._take_back()
+        self.seconds = time.perf_counter() - started
 
     def _write_chunks(self) -> None:
         identity = identity_digest(self.identity)
