@@ -26,6 +26,7 @@ from torch import Tensor
 
 from zllm_ref.runtime.compressor import Compressor, CompressorShape, rotate_tail
 from zllm_ref.runtime.experts import Experts
+from zllm_ref.runtime.history import HeavyHistory, SparseHistory, StepRows, WindowOnly
 from zllm_ref.runtime.hyper_connection import HyperConnection, HyperHead, HyperShape
 from zllm_ref.runtime.indexer import Indexer
 from zllm_ref.runtime.numerics import Numerics
@@ -33,10 +34,10 @@ from zllm_ref.runtime.parameters import Parameters
 from zllm_ref.runtime.rope import build_pair_rope
 from zllm_ref.runtime.router import SoftplusRouter
 from zllm_ref.runtime.state import StateDeclaration, StateTensor
-from zllm_ref.runtime.step import LaneSlice, Step
+from zllm_ref.runtime.step import Step
 from zllm_ref.runtime.weights.declared import deepseek_v4
 from zllm_ref.runtime.weights.declared.deepseek_v4 import HASH, HEAVY, SPARSE, WINDOW
-from zllm_ref.runtime.window_attention import HISTORY_TILE, History, WindowAttention, whole_tiles
+from zllm_ref.runtime.window_attention import HISTORY_TILE, WindowAttention
 
 _EXPERT_NAMES = "w1 w3 w2"
 
@@ -110,45 +111,6 @@ class DeepseekV4Config:
             history_rope_scaling=config["rope_scaling"],
             context_length=wanted,
         )
-
-
-@dataclass(frozen=True)
-class WindowOnly:
-    """A layer that sees its window and nothing else."""
-
-    @property
-    def widths(self) -> list[int]:
-        """Columns of the layer's first product that are its compressors' inputs."""
-        return []
-
-
-@dataclass(frozen=True)
-class HeavyHistory:
-    """A layer that sees all compressed rows. `place`: its index among the layers of this kind."""
-
-    place: int
-    compressor: Compressor
-
-    @property
-    def widths(self) -> list[int]:
-        return [2 * self.compressor.shape.dim]
-
-
-@dataclass(frozen=True)
-class SparseHistory:
-    """A layer that sees the compressed rows that its indexer chooses. `place`: its index among the layers of this kind."""
-
-    place: int
-    compressor: Compressor
-    index_compressor: Compressor
-    index_queries: Tensor
-    """[index_heads × index_dim, query_rank]"""
-    index_weights: Tensor
-    """[index_heads, hidden] float32"""
-
-    @property
-    def widths(self) -> list[int]:
-        return [4 * self.compressor.shape.dim, 4 * self.index_compressor.shape.dim]
 
 
 @dataclass(frozen=True)
@@ -303,7 +265,8 @@ class DeepseekV4:
         row = rotate_tail(self._normed(row, layer.row_norm).unsqueeze(1), config.rotated_dim, cos, sin).squeeze(1)
 
         attention = WindowAttention(window, config.num_heads, config.head_dim, config.window, numerics)
-        histories = self._histories(layer.history, inputs, query_latent, normed, cos, sin, step)
+        told = StepRows(step, inputs, query_latent, normed, cos, sin, self._history_rope, numerics)
+        histories = layer.history.take_in(told)
         attended = torch.zeros_like(queries)
         for lane, history in zip(step.lanes, histories, strict=True):
             rows = slice(lane.row, lane.row + lane.num_rows)
@@ -312,70 +275,6 @@ class DeepseekV4:
         attended = rotate_tail(attended, config.rotated_dim, cos, -sin)
         grouped = numerics.grouped_linear(attended.reshape(attended.shape[0], config.out_groups, -1), layer.out_groups)
         return numerics.linear(grouped.reshape(attended.shape[0], -1), layer.out)
-
-    def _histories(
-        self,
-        history: WindowOnly | HeavyHistory | SparseHistory,
-        inputs: list[Tensor],
-        query_latent: Tensor,
-        normed: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        step: Step,
-    ) -> list[History | None]:
-        """Takes the step's tokens into the layer's compressors; for each lane the compressed rows that it may see."""
-        match history:
-            case WindowOnly():
-                return [None for _ in step.lanes]
-            case HeavyHistory(place, compressor):
-                result: list[History | None] = []
-                for lane in step.lanes:
-                    self._extend(compressor, place, lane, inputs[0])
-                    result.append(History(*self._closed(compressor.shape, place, lane, step)))
-                return result
-            case SparseHistory():
-                return self._choose(history, inputs, query_latent, normed, cos, sin, step)
-
-    def _choose(
-        self,
-        history: SparseHistory,
-        inputs: list[Tensor],
-        query_latent: Tensor,
-        normed: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        step: Step,
-    ) -> list[History | None]:
-        numerics, indexer = self.numerics, self.config.indexer
-        queries = numerics.linear(query_latent, history.index_queries).view(-1, indexer.heads, indexer.dim)
-        queries = rotate_tail(queries, self.config.rotated_dim, cos, sin)
-        weights = numerics.float32_linear(normed, history.index_weights) * indexer.heads**-0.5
-        result: list[History | None] = []
-        for lane in step.lanes:
-            rows = slice(lane.row, lane.row + lane.num_rows)
-            self._extend(history.compressor, history.place, lane, inputs[0])
-            self._extend(history.index_compressor, history.place, lane, inputs[1])
-            compressed, visible = self._closed(history.compressor.shape, history.place, lane, step)
-            keys, _ = self._closed(history.index_compressor.shape, history.place, lane, step)
-            if visible.shape[1]:
-                visible = indexer.choose(queries[rows], weights[rows], keys, visible, numerics)
-            result.append(History(compressed, visible))
-        return result
-
-    def _extend(self, compressor: Compressor, place: int, lane: LaneSlice, inputs: Tensor) -> None:
-        shape, tensors = compressor.shape, lane.state.tensors
-        new = inputs[lane.row : lane.row + lane.num_rows].reshape(lane.num_rows, 2, -1)  # kv, then gate
-        compressor.extend(
-            tensors[shape.pending][place], tensors[shape.rows][place], lane.start, new, self._history_rope, self.numerics
-        )
-
-    def _closed(self, shape: CompressorShape, place: int, lane: LaneSlice, step: Step) -> tuple[Tensor, Tensor]:
-        """The lane's compressed rows in whole tiles [rows, dim], and which each of its tokens may see [lane rows, rows]."""
-        count = (lane.start + lane.num_rows) // shape.ratio
-        rows = whole_tiles(lane.state.tensors[shape.rows][place], count, lane.state.readable_rows(shape.rows))
-        positions = step.positions[lane.row : lane.row + lane.num_rows]
-        closed = torch.div(positions + 1, shape.ratio, rounding_mode="floor")
-        return rows, torch.arange(rows.shape[0], device=positions.device)[None, :] < closed[:, None]
 
     def _take_layer(self, parameters: Parameters, kind: str, place: int, hashed: bool) -> DeepseekV4Layer:
         config = self.config
@@ -392,6 +291,7 @@ class DeepseekV4:
                 place,
                 Compressor.take(attention.below("compressor."), config.sparse),
                 Compressor.take(attention.below("indexer.compressor."), config.sparse_index),
+                config.indexer,
                 attention.take("indexer.wq_b.weight"),
                 attention.exact("indexer.weights_proj.weight"),
             )
