@@ -484,6 +484,21 @@ def test_masks_are_words_of_the_vocabulary_and_the_same_array_for_the_same_state
     assert fence.allowed() is first
 
 
+def test_no_end_of_the_turn_while_a_structure_is_open() -> None:
+    fence = built(GLM.grammar({"f": {"properties": {"a": {"type": "string"}}}}))
+    for token_id in COMPILER.vocabulary.encode_with_markers(
+        "<tool_call>f<arg_key>a</arg_key><arg_value>x</arg_value></tool_call>"
+    ):
+        for stop in fence.plan.stop_ids:
+            assert stop not in ids_of(fence.allowed())  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="not allowed here"):
+                fence.advance(stop)
+        fence.advance(token_id)
+
+    fence.advance(fence.plan.stop_ids[0])
+    assert fence.phase is Phase.END
+
+
 def test_a_long_region_keeps_only_its_last_masks() -> None:
     fence = built(one_value(RawText((Marker("</arg_value>"),))))
     for token_id in COMPILER.vocabulary.encode_with_markers("<tool_call>(" + "abc" * 200):
