@@ -292,3 +292,47 @@ def test_reasoning_that_the_model_opens_itself_is_reasoning_only_at_the_start(na
     assert (later.reasoning, later.content) == ("", "Write <think> first.")
 
     assert read_every_way(name, "\n\n<thin", [NOTE]).content == "\n\n<thin"
+
+
+def written(name: str, *calls: tuple[str, str]) -> str:
+    message = Message(Role.ASSISTANT, tuple(ToolCall("c", called, parse_json_object(text)) for called, text in calls))
+    return text_of(dialect_for(None, BYTES, name).render_calls(message))
+
+
+class TestUnknownTools:
+    def test_a_call_of_no_tool_of_the_request_is_text_byte_for_byte(self, dialect_name: str) -> None:
+        text = f"Well.{written(dialect_name, ('other', '{}'))}"
+
+        answer = read_every_way(dialect_name, text, [ROOMS])
+
+        assert (answer.content, answer.calls) == (text, [])
+        assert answer.kinds[0] is DiagnosticKind.UNKNOWN_TOOL
+
+    def test_a_known_call_before_it_stays_a_call(self, dialect_name: str) -> None:
+        text = written(dialect_name, ("list_rooms", "{}"), ("other", "{}"))
+
+        answer = read_every_way(dialect_name, text, [ROOMS])
+
+        assert answer.calls == [("list_rooms", "{}")]
+        assert "other" in answer.content
+        assert text.endswith(answer.content)
+
+    def test_without_tools_nothing_is_a_call(self, dialect_name: str) -> None:
+        text = written(dialect_name, ("list_rooms", "{}"))
+
+        answer = read_every_way(dialect_name, text, [])
+
+        assert (answer.content, answer.calls, answer.diagnostics) == (text, [], [])
+
+
+class TestAfterCalls:
+    @pytest.mark.parametrize("end", ["", "\n", "\n\n  "])
+    def test_blanks_at_the_end_are_framing(self, dialect_name: str, end: str) -> None:
+        answer = read_every_way(dialect_name, written(dialect_name, ("list_rooms", "{}")) + end, [ROOMS])
+
+        assert (answer.content, answer.calls) == ("", [("list_rooms", "{}")])
+
+    def test_text_is_content_with_the_blanks_before_it(self, dialect_name: str) -> None:
+        answer = read_every_way(dialect_name, written(dialect_name, ("list_rooms", "{}")) + "\n Done.", [ROOMS])
+
+        assert (answer.content, answer.calls) == ("\n Done.", [("list_rooms", "{}")])

@@ -365,8 +365,9 @@ class ToolParser:
     def _back_to_text(self, error: CallError) -> None:
         """No call after all: what was read since its opener is text, byte for byte."""
         raw = self._alphabet.expand(self._opener_text + self._cursor.recorded())
-        self._say_text(raw)
         self._events.append(Diagnostic(error.kind, str(error), raw))
+        self._has_noted_markup = True  # this is the remark on it, and on what is left of the call
+        self._say_text(raw)
         self._call = None
         self._block_is_open = False
         self._phase = _Phase.TEXT
