@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zllm_ref.commands.model_arguments import byte_count
+from zllm_ref.commands.argument_numbers import byte_count
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

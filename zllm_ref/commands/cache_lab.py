@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from zllm_ref.commands.argument_numbers import count, pause, positive, seconds, share
 from zllm_ref.commands.cache_experiment import Exchange, Plan, Prices, run_experiment
 
 _BAR = 50
@@ -23,14 +24,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--model", default=None, help="default: the first of GET /models")
     parser.add_argument("--api-key", default="none")
     parser.add_argument("--api-key-file", type=Path, default=None, help="instead of --api-key: the key is the file's first line")
-    parser.add_argument("--prefix-words", type=int, default=Plan.prefix_words, help="length of P")
-    parser.add_argument("--repeats", type=int, default=Plan.repeats, help="each with a fresh P")
-    parser.add_argument("--wait", type=float, default=Plan.wait_seconds, metavar="SECONDS", help="pause between requests")
-    parser.add_argument("--max-tokens", type=int, default=Plan.max_tokens)
-    parser.add_argument("--changed-at", type=float, default=Plan.changed_at, help="where P' differs from P, 0 to 1")
-    parser.add_argument("--tool-loop", type=int, default=0, metavar="ROUNDS", help="a tool loop instead of the five steps")
+    parser.add_argument("--prefix-words", type=positive, default=Plan.prefix_words, help="length of P")
+    parser.add_argument("--repeats", type=positive, default=Plan.repeats, help="each with a fresh P")
+    parser.add_argument("--wait", type=pause, default=Plan.wait_seconds, metavar="SECONDS", help="pause between requests")
+    parser.add_argument("--max-tokens", type=positive, default=Plan.max_tokens)
+    parser.add_argument("--changed-at", type=share, default=Plan.changed_at, help="where P' differs from P, 0 to 1")
+    parser.add_argument("--tool-loop", type=count, default=0, metavar="ROUNDS", help="a tool loop instead of the five steps")
     parser.add_argument("--prices", type=parse_prices, default=None, metavar="HIT,MISS,OUT", help="per million tokens")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
+    parser.add_argument("--timeout", type=seconds, default=600.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=None, help="default: the time, so that every run is fresh")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
     parser.set_defaults(run=run)

@@ -1,4 +1,4 @@
-"""`doctor`: proves row-invariance for the loaded model's real shapes on this machine. Exit 0: holds, 1: does not."""
+"""`doctor`: proves row-invariance for the loaded model's real shapes on this machine. Exit 0: holds, 1: does not, 2: no model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from zllm_ref.engine import load
-    from zllm_ref.model_files import progress_bar
+    from zllm_ref.model_files import ModelFileError, progress_bar
     from zllm_ref.runtime.proof import prove
 
-    console = Console()
-    with progress_bar(Console(stderr=True)) as report:
-        loaded = load(engine_settings(args), report)
+    console, errors = Console(), Console(stderr=True, highlight=False)
+    try:
+        with progress_bar(errors) as report:
+            loaded = load(engine_settings(args), report)
+    except (ModelFileError, ValueError, OSError, RuntimeError) as error:
+        errors.print(f"[bold red]cannot load:[/] {escape(str(error))}", soft_wrap=True)
+        return 2
     numerics = loaded.model.numerics
     table = Table(title=f"{loaded.card.id}, {args.dtype}, {numerics.num_threads} threads, {loaded.model.device}")
     for column, justify in (("operation", "left"), ("shape", "left"), ("compared", "right"), ("differ", "right")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from zllm_ref.commands.argument_numbers import byte_count, count, positive, share
 from zllm_ref.config import DEFAULT_RESIDENT_BYTES, DEFAULT_SSD_BYTES, CacheSettings, EngineSettings, ModelSettings
 
 
@@ -14,24 +15,24 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--model", default="", help="default model, tiny-*, scripted, a GGUF file, or a Hugging Face folder")
     group.add_argument("--dtype", choices=("float32", "bfloat16"), default=defaults.dtype)
-    group.add_argument("--threads", type=_positive, default=defaults.threads, help="CPU threads of the runtime")
+    group.add_argument("--threads", type=positive, default=defaults.threads, help="CPU threads of the runtime")
     group.add_argument("--device", default=defaults.device, help="cpu or cuda")
-    group.add_argument("--context-length", type=_positive, default=None, help="beyond the model's own: stretched by YaRN")
+    group.add_argument("--context-length", type=positive, default=None, help="beyond the model's own: stretched by YaRN")
     group.add_argument("--dialect", default=None, help="tool dialect; default: found from the model's template")
     group.add_argument("--resident-bytes", type=byte_count, default=DEFAULT_RESIDENT_BYTES, help="e.g. 4GiB")
     group.add_argument("--ssd-dir", type=Path, default=None, help="keep evicted states here as snapshots")
     group.add_argument("--ssd-bytes", type=byte_count, default=DEFAULT_SSD_BYTES, help="budget of --ssd-dir")
-    group.add_argument("--stages", type=_positive, default=1, help="groups of layers that a restore brings one by one")
+    group.add_argument("--stages", type=positive, default=1, help="groups of layers that a restore brings one by one")
     group.add_argument("--no-write-behind", action="store_true", help="write a state only when it is about to be evicted")
     group.add_argument("--whole-states-only", action="store_true", help="reuse only whole saved states")
-    group.add_argument("--unit-interval", type=int, default=0, help="tokens between states kept inside long prompts")
-    group.add_argument("--near-miss-tokens", type=int, default=1024)
-    group.add_argument("--near-miss-share", type=float, default=0.9)
-    group.add_argument("--prefix-rounds", type=int, default=CacheSettings().prefix_rounds)
+    group.add_argument("--unit-interval", type=count, default=0, help="tokens between states kept inside long prompts")
+    group.add_argument("--near-miss-tokens", type=count, default=1024)
+    group.add_argument("--near-miss-share", type=share, default=0.9)
+    group.add_argument("--prefix-rounds", type=count, default=CacheSettings().prefix_rounds)
     group.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
     group.add_argument("--no-guard", action="store_true", help="do not watch for runaway loops")
     group.add_argument("--script", type=Path, default=None, help="what the scripted model says")
-    group.add_argument("--max-lanes", type=_positive, default=EngineSettings().max_lanes)
+    group.add_argument("--max-lanes", type=positive, default=EngineSettings().max_lanes)
 
 
 def engine_settings(args: argparse.Namespace) -> EngineSettings:
@@ -63,33 +64,3 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
         keep_reasoning=args.keep_reasoning,
         state_directory=getattr(args, "state_dir", None),
     )
-
-
-def byte_count(text: str) -> int:
-    """`512MiB`, `4GiB`, `100000`."""
-    units = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9, "b": 1}
-    lowered = text.strip().lower()
-    for unit, factor in units.items():
-        if lowered.endswith(unit):
-            return _count(lowered[: -len(unit)], factor, text)
-    return _count(lowered, 1, text)
-
-
-def _count(number: str, factor: int, text: str) -> int:
-    try:
-        value = int(float(number) * factor)
-    except ValueError:
-        value = -1
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed a number of bytes such as 4GiB or 500000000")
-    return value
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed a whole number from 1 on")
-    return value

@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from zllm_ref.commands.model_arguments import add_model_arguments, byte_count, engine_settings
+from zllm_ref.commands.argument_numbers import byte_count, port, positive, seconds
+from zllm_ref.commands.model_arguments import add_model_arguments, engine_settings
 from zllm_ref.config import ServerSettings, limit_spinning, spin_description
 
 
@@ -21,15 +22,15 @@ def add_parser(subparsers: Any) -> None:
     add_model_arguments(parser)
     group = parser.add_argument_group("server")
     group.add_argument("--host", default=defaults.host, help="loopback by default")
-    group.add_argument("--port", type=int, default=defaults.port, help="0 picks a free one")
+    group.add_argument("--port", type=port, default=defaults.port, help="0 picks a free one")
     group.add_argument("--profile", choices=("openai", "deepseek", "codex", "openresponses"), default=defaults.profile)
     group.add_argument("--api-key", action="append", default=[], help="let only these keys in; may be given several times")
     group.add_argument("--cache-sharing", action="store_true", help="all keys share one namespace of the prefix cache")
     group.add_argument("--max-body-bytes", type=byte_count, default=defaults.max_body_bytes)
-    group.add_argument("--max-concurrent-requests", type=int, default=defaults.max_concurrent_requests)
-    group.add_argument("--heartbeat-seconds", type=float, default=defaults.heartbeat_seconds)
+    group.add_argument("--max-concurrent-requests", type=positive, default=defaults.max_concurrent_requests)
+    group.add_argument("--heartbeat-seconds", type=seconds, default=defaults.heartbeat_seconds)
     group.add_argument("--state-dir", type=Path, default=None, help="stored responses and the sealing key; default: in memory")
-    group.add_argument("--response-ttl", type=float, default=defaults.response_ttl_seconds, help="seconds")
+    group.add_argument("--response-ttl", type=seconds, default=defaults.response_ttl_seconds, help="seconds")
     group.add_argument("--keep-billing-line", action="store_true", help="do not strip Claude Code's per-request line")
     group.add_argument("--quiet", action="store_true", help="no line per request")
     parser.set_defaults(run=run)

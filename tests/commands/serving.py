@@ -1,0 +1,81 @@
+"""A real server process on a free loopback port, for tests that look at it from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anthropic
+import httpx
+import openai
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+
+
+class ServerProcess:
+    """`python -m zllm_ref serve` with these arguments. Ended by `stop`, whatever happened."""
+
+    def __init__(self, *arguments: str, directory: Path) -> None:
+        self.log = directory / "server.log"
+        command = [sys.executable, "-m", "zllm_ref", "serve", "--threads", "1", "--dtype", "float32", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=directory
+            )
+
+    def wait_until_listening(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", line)
+        assert found, f"first line: got {line!r}; log: {self.errors}"
+        self.url = found[1]
+        return self.url
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while httpx.get(f"{self.url}/health", timeout=10).json()["status"] != "ready":
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.05)
+
+    @property
+    def errors(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+        """Sends a signal; → the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+    def openai(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="sk-test", max_retries=0, timeout=20)
+
+    def anthropic(self) -> anthropic.Anthropic:
+        return anthropic.Anthropic(base_url=self.url, api_key="sk-test", max_retries=0, timeout=20)
+
+
+def started(*arguments: str, directory: Path) -> ServerProcess:
+    """A server that is ready."""
+    server = ServerProcess("--port", "0", *arguments, directory=directory)
+    try:
+        server.wait_until_listening()
+        server.wait_until_ready()
+    except BaseException:
+        server.stop()
+        raise
+    return server
