@@ -263,3 +263,27 @@ def test_truncation_leaves_out_the_oldest_rounds_and_keeps_the_instructions(serv
     assert error.value.code == "context_length_exceeded"
     assert kept[0] == ("system", "Be brief.")
     assert [text.split()[0] for _, text in kept[1:]] == ["4", "5", "6", "7", "8", "9", "10", "11"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_trigger_in_the_input_is_answered_by_one_sealed_item(serve: Serve, stream: bool) -> None:
+    server = serve(FakeEngine(script=(Say("reasoning", "hm"), Say("text", "They said hello."))))
+    client = openai_client(server.url)
+    asked: dict[str, Any] = {"model": "fake", "input": [{"role": "user", "content": "hello"}, {"type": "compaction_trigger"}]}
+    if stream:
+        events = list(client.responses.create(**asked, stream=True))
+        response = events[-1].response
+        kinds = [event.type.removeprefix("response.") for event in events]
+        assert kinds == ["created", "in_progress", "output_item.added", "output_item.done", "completed"]
+    else:
+        response = client.responses.create(**asked)
+    (item,) = response.output
+    client.responses.create(model="fake", input=[item.model_dump(exclude_none=True), {"role": "user", "content": "go on"}])
+    sealed = texts(server)
+    client.responses.create(model="fake", previous_response_id=response.id, input="go on")
+
+    assert item.type == "compaction"
+    assert response.status == "completed"
+    assert sealed[0][1].endswith("They said hello.")
+    assert [role for role, _ in texts(server)] == ["user", "user", "user"]
+    assert response.output_text == ""

@@ -28,12 +28,12 @@ _logger = logging.getLogger(__name__)
 class BackgroundRun:
     """One response on its way. Frame number n carries sequence number n."""
 
-    def __init__(self, state: ServerState, call: ResponsesRequest, caller: Caller) -> None:
+    def __init__(self, state: ServerState, call: ResponsesRequest, caller: Caller, stream: openai_responses.Stream) -> None:
         self.call = call
         self.owner = caller.owner
         self._state = state
         self._caller = caller
-        self._stream = openai_responses.Stream(call)
+        self._stream = stream
         self._turn = Turn(state, RESPONSES, call, self._stream)
         self._frames: list[Frame] = []
         self._is_ended = False

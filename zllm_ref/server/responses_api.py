@@ -28,9 +28,9 @@ _PAGE, _MAX_PAGE = 20, 100
 async def create(exchange: Exchange) -> None:
     caller = exchange.authenticate()
     call = await _parsed(exchange, caller)
-    call = await fitted(exchange.state, call)
+    call, stream = compaction.stream_of(await fitted(exchange.state, call))
     if call.background:
-        run = BackgroundRun(exchange.state, call, caller)
+        run = BackgroundRun(exchange.state, call, caller, stream)
         exchange.state.background[call.id] = run
         try:
             body = await run.start()
@@ -43,7 +43,7 @@ async def create(exchange: Exchange) -> None:
     async def keep(turn: Turn, frames: Sequence[Frame]) -> None:
         await keep_response(exchange.state, call, caller, turn, frames)
 
-    await exchange.answer(RESPONSES, call, openai_responses.Stream(call), keep)
+    await exchange.answer(RESPONSES, call, stream, keep)
 
 
 async def keep_response(state: ServerState, call: ResponsesRequest, caller: Caller, turn: Turn, frames: Sequence[Frame]) -> None:

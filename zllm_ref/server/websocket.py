@@ -22,6 +22,7 @@ from zllm_ref.canonical.event import Started
 from zllm_ref.canonical.json_value import JsonValue
 from zllm_ref.protocols import openai_responses
 from zllm_ref.protocols.openai_responses import session, stored
+from zllm_ref.protocols.openai_responses.compaction import stream_of
 from zllm_ref.protocols.openai_responses.error import render_websocket_error
 from zllm_ref.protocols.openai_responses.request import ResponsesRequest, input_items_of
 from zllm_ref.protocols.openai_responses.response import TERMINAL, response_text
@@ -186,8 +187,7 @@ class Connection:
         context = self._state.context(new_request_id(), self._caller.namespace, self._originator)
         local = {one.remembered.id: one.remembered for one in self._lanes.values() if one.remembered is not None}
         history = await load_history(self._state, self._caller, body, local)
-        call = await fitted(self._state, openai_responses.parse_request(body, context, history))
-        stream = openai_responses.Stream(call)
+        call, stream = stream_of(await fitted(self._state, openai_responses.parse_request(body, context, history)))
         if not create.generate:
             await self._warm_up(lane, call, stream, history.items)
             return None

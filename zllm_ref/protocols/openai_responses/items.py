@@ -24,6 +24,7 @@ class ItemReader:
 
     def __init__(self, tools: ToolList, seal: Seal, known_items: Mapping[str, JsonObject]) -> None:
         self.conversation = Conversation()
+        self.wants_compaction = False
         self._tools = tools
         self._seal = seal
         self._known_items = known_items
@@ -50,6 +51,8 @@ class ItemReader:
                 item.require("tools")
                 for tool in item.objects("tools"):
                     self._tools.add(tool)
+            case "compaction_trigger":
+                self.wants_compaction = True
             case "compaction" | "compaction_summary":
                 self._compaction(item)
             case _ if kind in HOSTED_ITEMS and self._tools.skip_hosted:

@@ -45,7 +45,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """The canonical request, and what the answer's form depends on beside it. `echo` is JSON text: the pairs of RS17."""
+    """The canonical request, and what the answer's form depends on beside it. `echo` is JSON text: the pairs of RS17.
+
+    `compacts`: a `compaction_trigger` asks for a summary of the conversation instead of its next turn.
+    """
 
     request: Request
     id: str
@@ -61,6 +64,7 @@ class ResponsesRequest:
     include_encrypted: bool
     include_logprobs: bool
     summarise: bool
+    compacts: bool
     profile: Profile
     seal: Seal
     ignored_fields: tuple[str, ...] = ()
@@ -106,6 +110,7 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
     if instructions:
         item_reader.conversation.add(Role.SYSTEM, (Text(instructions),))
     item_reader.add_all(past.items, "input")
+    item_reader.wants_compaction = False  # what an earlier request asked for has been answered
     item_reader.add_all(items, "input")
     if not item_reader.conversation.messages:
         if not reader.has("input"):
@@ -153,6 +158,7 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
         include_encrypted="reasoning.encrypted_content" in include,
         include_logprobs=wants_logprobs,
         summarise=summarise,
+        compacts=item_reader.wants_compaction,
         profile=context.profile,
         seal=context.seal,
         ignored_fields=(*ignored, *tool_list.skipped),

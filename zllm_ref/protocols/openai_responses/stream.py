@@ -92,6 +92,17 @@ class Stream:
             *self._terminal("failed", render_response(self._call, "failed", self._output, error=render_failure(error))),
         ]
 
+    def end_with_item(self, item: str, usage: Usage) -> list[Frame]:
+        """Completes a response that is one item which does not grow."""
+        index = len(self._output)
+        self._output.append(item)
+        frames = [*self._opened()]
+        frames += [
+            self._frame(f"response.output_item.{end}", f'"output_index":{index},"item":{item}') for end in ("added", "done")
+        ]
+        response = render_response(self._call, "completed", self._output, usage=usage, cache_id=self._cache_id)
+        return [*frames, *self._terminal("completed", response)]
+
     def end_empty(self, usage: Usage) -> list[Frame]:
         """Completes a response that says nothing (WS10)."""
         response = render_response(self._call, "completed", usage=usage, cache_id=self._cache_id)
