@@ -18,6 +18,7 @@ from zllm_ref.runtime.decode import decode_round, first_tokens
 from zllm_ref.runtime.draft.drafter import Drafter
 from zllm_ref.runtime.draft.mtp import MtpDrafter
 from zllm_ref.runtime.draft.prompt_lookup import PromptLookup
+from zllm_ref.runtime.draft.small_model import SmallModelDrafter
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics
@@ -288,6 +289,23 @@ def test_the_models_own_drafter_changes_no_token_even_corrupted_or_ignorant(name
         results = speculative(model, sequence, drafter)
         assert_same_end(sequence, expected)
         assert any(result.proposed for result in results)
+
+
+@pytest.mark.parametrize("helper", ["the-same", "another", "whole-lengths-only"])
+@torch.inference_mode()
+def test_a_smaller_model_changes_no_token_and_the_same_model_is_always_right(helper: str) -> None:
+    model, prompt = model_of("tiny-llama"), prompt_of(45, seed=4)
+    other = {"the-same": model, "another": model_of("tiny-glm4-moe"), "whole-lengths-only": model_of("tiny-deepseek-v4")}[helper]
+    expected = plain(model, begin(model, prompt, SamplingParameters())[0])
+
+    sequence, _ = begin(model, prompt, SamplingParameters())
+    drafter = SmallModelDrafter(other, [*prompt, *sequence.produced], len(prompt) + NEW_TOKENS, 512)
+    results = speculative(model, sequence, drafter)
+
+    assert_same_end(sequence, expected)
+    if helper == "the-same":
+        assert len(results) == -(-(NEW_TOKENS - 1) // 6)
+        assert all(result.accepted == result.proposed for result in results)
 
 
 @torch.inference_mode()

@@ -1,0 +1,60 @@
+"""Drafts from a smaller model of the same tokenizer, with a session of its own.
+
+    truth     t0 t1 t2 t3 | t4                     ids that the sequence has
+    session   t0 t1 t2 t3   g  g  g                fed greedily to guess, then returned to the mark behind t3
+
+The session lags behind by the newest id, which is fed first when a guess is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from zllm_ref.runtime.model import Model
+from zllm_ref.runtime.state import SessionState
+from zllm_ref.runtime.step import build_step, commit_step
+
+MOST_LENGTH = 5
+
+
+class SmallModelDrafter:
+    """Guesses for one sequence by another model. `ids`: all that the sequence has so far."""
+
+    def __init__(self, model: Model, ids: Sequence[int], capacity_tokens: int, num_token_ids: int) -> None:
+        self._model = model
+        self._state = SessionState(model.state, min(capacity_tokens, model.context_length), model.device)
+        self._unfed = list(ids)
+        self._num_token_ids = num_token_ids
+
+    def follow(self, start: int, hidden: Tensor, next_ids: Sequence[int]) -> None:
+        known = self._state.length + len(self._unfed) - (start + 1)
+        self._unfed += next_ids[max(0, known) :]
+
+    def propose(self, limit: int) -> list[int]:
+        room = self._state.capacity - self._state.length - len(self._unfed)
+        count = min(limit, MOST_LENGTH, room)
+        if count < 1 or not self._unfed:
+            return []
+        newest = self._unfed.pop()
+        if self._unfed:
+            self._feed(self._unfed)
+        mark = self._state.mark()
+        self._unfed = [newest]
+        guesses = [self._feed([newest])]
+        while len(guesses) < count:
+            guesses.append(self._feed(guesses[-1:]))
+        self._state.return_to(mark)
+        return guesses
+
+    def judge(self, proposed: int, accepted: int) -> None:
+        pass
+
+    def _feed(self, ids: list[int]) -> int:
+        """Appends `ids` to the session. → the id with the largest logit behind them."""
+        model = self._model
+        step = build_step([(self._state, ids)], model.numerics, model.device)
+        hidden = model.forward(step)
+        commit_step(step)
+        return int(model.logits(hidden[step.num_rows - 1 : step.num_rows])[0, : self._num_token_ids].argmax())
