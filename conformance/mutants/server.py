@@ -171,6 +171,9 @@ class Handler(BaseHTTPRequestHandler):
             self._error(protocol, status, "the body is no JSON", None, None)
         except BadRequestError as error:
             self._refuse(protocol, error, body)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            status = 500 if self._state.wrong("odd-types-crash") else 400
+            self._error(protocol, status, f"a field has another type: {error}", None, "invalid_type")
         return None
 
     def _refuse(self, protocol: str, error: BadRequestError, body: Any) -> None:

@@ -197,6 +197,7 @@ SCENARIO_FAULTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("errors-in-band", "chat/missing-field", "E1"),
     ("errors-in-band", "chat/wrong-type", "T6"),
     ("error-differs-streamed", "messages/wrong-type", "E5"),
+    ("odd-types-crash", "chat/retyped-fields", "E1"),
     ("error-code-number", "chat/empty-messages", "E3"),
     ("foreign-error-shape", "messages/empty-messages", "E2"),
     ("foreign-error-shape", "chat/empty-messages", "E7"),

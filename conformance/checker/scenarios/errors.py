@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from conformance.checker.client import Exchange
-from conformance.checker.dialogue import ask
+from conformance.checker.dialogue import WEATHER, ask
 from conformance.checker.probe import Probe
 from conformance.checker.scenarios.table import Table
 
 TABLE = Table()
+_OTHER_TYPES: Final[tuple[Any, ...]] = ("text", 7, -1.5, True, [], ["x"], [7], {}, {"type": 7})
 _LIST: Final = {"chat": "messages", "responses": "input", "messages": "messages"}
 
 
@@ -32,6 +33,19 @@ def wrong_type(probe: Probe) -> None:
     limit = "max_output_tokens" if probe.protocol == "responses" else "max_tokens"
     for name, value in (("temperature", "hot"), (limit, -1), (_LIST[probe.protocol], 7)):
         _refuse_both(probe, name, lambda body, name=name, value=value: body.update({name: value}), 400)
+
+
+@TABLE.scenario("retyped-fields", "errors", "E1 E2 E3")
+def retyped_fields(probe: Probe) -> None:
+    """Each field of a rich request, one at a time, with values of other types: refused or ignored, never a crash."""
+    rich = ask("Hello.", system="Be brief.", tools=(WEATHER,), max_tokens=16).body(probe.protocol, probe.client.model, False)
+    for name in rich:
+        for value in _OTHER_TYPES:
+            if type(value) is type(rich[name]):
+                continue
+            exchange = probe.client.ask(probe.protocol, {**rich, name: value})
+            told = f"{exchange.status} for {name} = {value!r}"
+            probe.expect("E1", 200 <= exchange.status < 500, "200 or 4xx", told, exchange)
 
 
 @TABLE.scenario("empty-messages", "errors", "E1 E2 E5 AN21", ("chat", "messages"))
