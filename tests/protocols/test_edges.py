@@ -228,3 +228,10 @@ def test_choices_interleave_and_each_ends_once() -> None:
     choices = json.loads(accumulator.result())["choices"]
     assert check.finish() == []
     assert [(one["message"]["content"], one["finish_reason"]) for one in choices] == [("bd", "stop"), ("ac", "length")]
+
+
+def test_a_text_block_has_a_list_of_citations_and_never_a_null() -> None:
+    """The published schema requires the key; the AI SDK refuses the whole answer for a null."""
+    (block,) = answered("messages", TextDelta("a"))["content"]
+
+    assert block == {"type": "text", "text": "a", "citations": []}

@@ -29,6 +29,9 @@ from zllm_ref.protocols.anthropic_messages.error import error_frame
 from zllm_ref.protocols.anthropic_messages.request import MessagesRequest
 from zllm_ref.protocols.sse import Frame, dump, quote
 
+# AN15. The published schema requires `citations`, and the AI SDK's reader refuses a null there.
+_EMPTY_TEXT: dict[str, Any] = {"type": "text", "text": "", "citations": []}
+
 PING = Frame('{"type":"ping"}', "ping")
 
 _STOP_REASONS = {
@@ -100,7 +103,7 @@ class Stream:
         if kind == "text":
             return [
                 *self._closed(),
-                *self._started(kind, {"type": "text", "text": "", "citations": None}, '"text_delta","text":'),
+                *self._started(kind, _EMPTY_TEXT, '"text_delta","text":'),
             ]  # AN15
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return [*self._closed(), *self._started(kind, block, '"thinking_delta","thinking":')]
