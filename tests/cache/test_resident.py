@@ -439,6 +439,42 @@ def test_only_so_many_ancestor_rounds_keep_their_names(prefix_rounds: int) -> No
     assert kept == lengths[len(lengths) - 1 - prefix_rounds :]
 
 
+def test_a_unit_counts_for_its_round_and_goes_with_it() -> None:
+    cache = make_cache(RINGS, prefix_rounds=1)
+    for number in range(4):
+        prompt, whole = list(range(10 * number + 7)), list(range(10 * number + 10))
+        admission = cache.admit("", array(prompt), reserve_bytes=len(whole) * 10 + 70)
+        assert admission is not None
+        cache.commit_unit(admission, array(prompt[:-1]), Session(prompt[:-1], has_fixed=True))
+        cache.commit(admission, array(whole), Session(whole, has_fixed=True))
+        cache.release(admission)
+        cache.check()
+
+    kept = [(terminal["length"], terminal["round"]) for terminal in cache.snapshot()["terminals"]]
+
+    assert sorted(kept) == [(26, 2), (30, 2), (36, 3), (40, 3)]
+
+
+def test_a_unit_where_a_request_ended_leaves_it_its_name_and_an_end_where_a_unit_was_takes_it_over() -> None:
+    cache = make_cache(RINGS)
+    _, ended = run(cache, list(range(12)))
+    admission = cache.admit("", array(list(range(20))), reserve_bytes=1000)
+    assert admission is not None
+    assert ended is not None
+    same = cache.commit_unit(admission, array(list(range(12))), Session(list(range(12)), has_fixed=True))
+    unit = cache.commit_unit(admission, array(list(range(15))), Session(list(range(15)), has_fixed=True))
+    end = cache.commit(admission, array(list(range(15))), Session(list(range(15)), has_fixed=True))
+    cache.release(admission)
+    cache.check()
+
+    assert same is not None
+    assert unit is not None
+    assert end is not None
+    assert same.cache_id == ended.cache_id
+    assert (unit.is_unit, end.is_unit, end.cache_id) == (True, False, admission.cache_id)
+    assert cache.lookup("", array(list(range(16))), cache_id=end.cache_id) is not None
+
+
 def test_an_ancestor_where_another_conversation_forks_stays() -> None:
     cache = make_cache(RINGS, prefix_rounds=0)
     run(cache, list(range(10)))

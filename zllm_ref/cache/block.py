@@ -83,7 +83,7 @@ class Hit:
 class Terminal:
     """The saved end state of a request: its name, where it belongs, and what saving it cost.
 
-    `round` counts the terminals before it on the same token chain; `written_bytes` are those that this commit copied, the
+    `round` counts the finished requests before it on the same token chain; `written_bytes` are those that this commit copied, the
     rest was in the graph already.
     """
 
@@ -92,6 +92,8 @@ class Terminal:
     length: int
     round: int
     written_bytes: int
+    is_unit: bool = False
+    """Saved on the way through a prompt; it counts for the round whose prompt that was."""
 
 
 def as_token_ids(ids: object) -> TokenIds:

@@ -180,9 +180,12 @@ class PrefixGraph:
         return state
 
     def rename_terminal(self, state: TerminalState, cache_id: str) -> None:
-        """Gives the terminal another name and makes it the most recently used one; the old name leads nowhere from now on."""
+        """Gives the terminal the name of a request that ended here too, and makes it the most recently used one.
+
+        The old name leads nowhere from now on.
+        """
         del self.terminals[state.record.cache_id]
-        state.record = replace(state.record, cache_id=cache_id)
+        state.record = replace(state.record, cache_id=cache_id, is_unit=False)
         self.terminals[cache_id] = state
 
     def remove_terminal(self, state: TerminalState) -> int:

@@ -210,8 +210,11 @@ class PrefixCache:
 
         id_bytes = id_bytes_of(ids)
         base, missing = self._end_of_known(admission.namespace, id_bytes)
-        if not missing and base.terminal is not None:  # the same tokens have the same state: only the name is new
-            self._graph.rename_terminal(base.terminal, cache_id)
+        if not missing and base.terminal is not None:  # the same tokens have the same state
+            if cache_id == admission.cache_id:
+                self._graph.rename_terminal(base.terminal, cache_id)
+            else:
+                self._graph.touch(base.terminal)
             self.counts.commits += 1
             return replace(base.terminal.record, written_bytes=0)
 
@@ -254,9 +257,10 @@ class PrefixCache:
             block_bytes = id_bytes[start * ID_BYTES : end * ID_BYTES]
             node = self._graph.add_block(node, block_bytes, payload, self.layout.rows_bytes(end - start))
         predecessor = next(self._graph.prefix_terminals(root_key(self.identity, admission.namespace), id_bytes), None)
-        round_number = predecessor.record.round + 1 if predecessor is not None else 0
+        round_number = predecessor.record.round + (not predecessor.record.is_unit) if predecessor is not None else 0
         written_bytes = needed - self.layout.fixed_bytes + fixed_bytes
-        record = Terminal(cache_id, admission.namespace, node.end, round_number, written_bytes)
+        is_unit = cache_id != admission.cache_id
+        record = Terminal(cache_id, admission.namespace, node.end, round_number, written_bytes, is_unit)
         self._on_saved(self._graph.add_terminal(record, node, fixed, fixed_bytes, predecessor))
         self.counts.commits += 1
         return record
@@ -295,15 +299,16 @@ class PrefixCache:
         return node, [(start, min(start + step, num_tokens)) for start in range(node.end, num_tokens, step)]
 
     def _give_up_old_rounds(self, state: TerminalState) -> None:
-        """Takes away the ancestors beyond `prefix_rounds`, except where another conversation forks or somebody reads."""
+        """Takes away the ancestors of more than `prefix_rounds` rounds ago, except where another conversation forks or somebody
+        reads. A unit goes with its round."""
+        num_rounds = 0
         ancestor = state.predecessor
-        distance = 1
         while ancestor is not None:
             older = ancestor.predecessor
-            if distance > self.prefix_rounds and len(ancestor.successors) == 1 and ancestor.node.pins == 0:
+            num_rounds += not ancestor.record.is_unit
+            if num_rounds > self.prefix_rounds and len(ancestor.successors) == 1 and ancestor.node.pins == 0:
                 self._remove(ancestor)
             ancestor = older
-            distance += 1
 
     def _evict_until_free(self, num_bytes: int) -> None:
         """Frees saved states, the least recently used first, until `num_bytes` are free; the caller knows that it will do."""
