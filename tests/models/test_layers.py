@@ -8,12 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from equivalence.bits import assert_bits_equal
+from zllm_ref.runtime import latent_attention
 from zllm_ref.runtime.compressor import Compressor, CompressorShape
 from zllm_ref.runtime.experts import Experts
 from zllm_ref.runtime.feed_forward import FeedForward
+from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.rope import build_pair_rope, rotate_pairs
 from zllm_ref.runtime.router import Router, Routing, SoftplusRouter
+from zllm_ref.runtime.state import SessionState
+from zllm_ref.runtime.step import build_step
+from zllm_ref.runtime.weights import seeded_checkpoint
 
 FLOAT32 = Numerics(torch.float32)
 
@@ -108,3 +113,18 @@ def test_turning_a_rotation_back_gives_what_was_there() -> None:
     cos, sin = rope.at(torch.arange(8))
 
     assert torch.allclose(rotate_pairs(rotate_pairs(heads, cos, sin), cos, -sin), heads, atol=1e-6)
+
+
+def test_latent_attention_in_pieces_is_that_of_all_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model(seeded_checkpoint("tiny-deepseek-v32", torch.float32), FLOAT32)
+
+    def hidden_rows() -> Tensor:
+        step = build_step([(SessionState(model.state, 90, model.device), list(range(90)))], FLOAT32, model.device)
+        return model.forward(step)[:90]
+
+    with torch.inference_mode():
+        together = hidden_rows()
+        monkeypatch.setattr(latent_attention, "MOST_QUERIES", 28)
+        pieces = hidden_rows()
+
+    assert_bits_equal("hidden", pieces, together)

@@ -16,6 +16,9 @@ from torch import Tensor
 from zllm_ref.runtime.lane_keys import LaneKeys
 from zllm_ref.runtime.numerics import Numerics
 
+MOST_QUERIES = 4096
+"""Query rows (tokens × heads) of one product: bounds the mask, and changes no bit."""
+
 
 class LatentAttention:
     """Attention over one growing state tensor `name`, [layers, tokens, row_dim]."""
@@ -33,17 +36,24 @@ class LatentAttention:
         bool → [padded rows, heads, value_dim].
         """
         result = queries.new_zeros((queries.shape[0], self.heads, self.value_dim))
+        step = max(1, MOST_QUERIES // self.heads)
         for keys, seen in zip(lanes, visible, strict=True):
             tensor = keys.lane.state.tensors[self.name][layer]
             tensor[keys.tokens] = latents[keys.rows]
             stored = tensor[None, None, : keys.key_length]
-            num_queries = keys.lane.num_rows * self.heads
-            padded = self.numerics.query_rows(num_queries)
-            rows = queries.new_zeros((1, 1, padded, self.row_dim))
-            rows[0, 0, :num_queries] = queries[keys.rows].reshape(num_queries, self.row_dim)
-            output = self.numerics.attend(rows, stored, stored, self._mask(seen, padded), self.scale)
-            result[keys.rows] = output[0, 0, :num_queries, : self.value_dim].view(-1, self.heads, self.value_dim)
+            for first in range(0, keys.lane.num_rows, step):
+                rows = slice(keys.rows.start + first, min(keys.rows.start + first + step, keys.rows.stop))
+                result[rows] = self._attend_rows(queries[rows], stored, seen[first : first + step])
         return result
+
+    def _attend_rows(self, queries: Tensor, stored: Tensor, seen: Tensor) -> Tensor:
+        """queries [rows, heads, row_dim], stored [1, 1, keys, row_dim], seen [rows, keys] → [rows, heads, value_dim]."""
+        num_queries = queries.shape[0] * self.heads
+        padded = self.numerics.query_rows(num_queries)
+        rows = queries.new_zeros((1, 1, padded, self.row_dim))
+        rows[0, 0, :num_queries] = queries.reshape(num_queries, self.row_dim)
+        output = self.numerics.attend(rows, stored, stored, self._mask(seen, padded), self.scale)
+        return output[0, 0, :num_queries, : self.value_dim].view(-1, self.heads, self.value_dim)
 
     def _mask(self, seen: Tensor, padded: int) -> Tensor:
         """[1, 1, padded, key_length]: a row of `seen` for each head; padding rows see everything and are thrown away."""
