@@ -79,8 +79,9 @@ def run(args: argparse.Namespace) -> int:
         def load(host: str, port: int) -> None:
             try:
                 engine.load()
-            except (ValueError, OSError, RuntimeError) as error:
-                console.print(f"[bold red]cannot serve:[/] {escape(str(error))}", soft_wrap=True)
+            except Exception as error:  # whatever it is, nothing can be served, and a person must be told
+                logging.getLogger("zllm_ref").debug("loading failed", exc_info=True)
+                console.print(f"[bold red]cannot serve:[/] {escape(str(error) or type(error).__name__)}", soft_wrap=True)
                 failed.set()
                 _stop_listening()
                 return
@@ -90,6 +91,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"listening on http://{_shown(host)}:{port}", flush=True)
             threading.Thread(target=load, args=(host, port), name="zllm-load", daemon=True).start()
 
+        # uvicorn ends all streams and then raises the signal again: by default the process would be gone at once, and with
+        # it the states that only memory holds
+        before = signal.signal(signal.SIGTERM, lambda number, frame: None)
         try:
             listen(create_app(engine, settings), args.host, args.port, on_ready, settings)
         except KeyboardInterrupt:  # uvicorn hands the signal on once all streams are closed
@@ -101,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             return 2
         finally:
             engine.close()
+            signal.signal(signal.SIGTERM, before)
     return 2 if failed.is_set() else 0
 
 
