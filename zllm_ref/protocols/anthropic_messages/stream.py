@@ -101,10 +101,7 @@ class Stream:
         if self._block == kind:
             return []
         if kind == "text":
-            return [
-                *self._closed(),
-                *self._started(kind, _EMPTY_TEXT, '"text_delta","text":'),
-            ]  # AN15
+            return [*self._closed(), *self._started(kind, _EMPTY_TEXT, '"text_delta","text":')]
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return [*self._closed(), *self._started(kind, block, '"thinking_delta","thinking":')]
 
