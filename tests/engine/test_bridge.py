@@ -10,9 +10,10 @@ import pytest
 
 from tests.engine.conversation import WEATHER, Answer, ask, new_engine, request, user
 from zllm_ref.canonical.error import ApiError, ErrorKind
-from zllm_ref.canonical.event import Finished, FinishReason, TextDelta
+from zllm_ref.canonical.event import Failed, Finished, FinishReason, TextDelta
 from zllm_ref.canonical.message import Message, Role, Text, ToolResult
 from zllm_ref.canonical.request import CacheSettings, ReasoningSettings, Sampling
+from zllm_ref.config import CacheSettings as StoreSettings
 from zllm_ref.config import EngineSettings, ModelSettings
 from zllm_ref.dialect.registry import dialect_names
 from zllm_ref.engine import Engine
@@ -473,3 +474,31 @@ def test_a_reasoning_switched_off_is_not_started(tmp_path: Path) -> None:
 
     assert default.starts_in_reasoning
     assert not prompt.starts_in_reasoning
+
+
+def test_a_closed_engine_gives_its_directories_back_and_the_next_one_finds_the_states(tmp_path: Path) -> None:
+    cache = StoreSettings(ssd_directory=tmp_path / "ssd", write_behind=False)
+    first = new_engine(cache=cache, state_directory=tmp_path / "state")
+    answer = ask(first, request("hello " * 60))
+    first.close()
+    first.close()
+
+    second = new_engine(cache=cache, state_directory=tmp_path / "state")
+    try:
+        again = ask(second, request("hello " * 60))
+    finally:
+        second.close()
+
+    assert answer.finished.usage.prompt_tokens == again.finished.usage.prompt_tokens
+    assert cached(again) == again.finished.usage.prompt_tokens - 1
+
+
+def test_a_closed_engine_answers_nobody_and_says_so() -> None:
+    engine = new_engine()
+    engine.close()
+    answer = Answer()
+
+    engine.submit(request("hi"), answer)
+
+    assert [type(event) for event in answer.events] == [Failed]
+    assert "shutting down" in answer.of(Failed)[0].error.message

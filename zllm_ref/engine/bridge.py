@@ -75,7 +75,7 @@ class Engine:
     def close(self) -> None:
         """Stops the runtime; requests that still run are told so."""
         if self._loaded is not None:
-            self._loaded.loop.stop()
+            self._loaded.close()
 
     def health(self) -> dict[str, object]:
         """`status` is loading, ready or failed."""
