@@ -79,7 +79,7 @@ places = st.sets(st.integers(0, 300), max_size=8)
 def test_every_legal_call_is_read_back_as_itself_by_value_and_by_byte(turn: Turn, places: set[int]) -> None:
     for name, dialect in WITH_IDS.items():
         try:
-            dialect.render((turn.message,), turn.tools)
+            dialect.check_calls(turn.message, turn.tools)
         except UnrenderableValue:
             assert name == "qwen3-coder", "with markers as ids every legal call can be written"
             values = dump_json(tuple(call.arguments for call in turn.message.tool_calls if isinstance(call, ToolCall)))
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_back_is_refused_and_everything_else_is(turn: Turn, 
     for vocabulary, dialects in ((BYTES, WITH_IDS), (CHATML_ONLY, IN_TEXT_MODE)):
         for name, dialect in dialects.items():
             try:
-                dialect.render((turn.message,), turn.tools)
+                dialect.check_calls(turn.message, turn.tools)
             except UnrenderableValue:
                 continue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zllm_ref.canonical.json_value import JsonObject, dump_json
-from zllm_ref.canonical.message import Message
+from zllm_ref.canonical.message import CustomToolCall, Message, ToolCall
 from zllm_ref.canonical.request import ReasoningSettings, Tool
 from zllm_ref.dialect.call_layout import ProtocolDefinition
 from zllm_ref.dialect.call_writer import write_calls
@@ -70,7 +70,7 @@ class ToolDialect:
             if isinstance(turn, AssistantTurn) and turn.calls:
                 found = generated(turn.message)
                 if found is None or (found.num_reasoning is None and not keep_reasoning):
-                    self._check_calls(turn, tools)
+                    self.check_calls(turn.message, tools)
         job = RenderJob(
             tuple(messages),
             turns,
@@ -122,16 +122,16 @@ class ToolDialect:
         """Own answers, remembered in `store`."""
         return Replay(store, self.definition, self._vocabulary, identity)
 
-    def _check_calls(self, turn: AssistantTurn, tools: Sequence[Tool]) -> None:
-        """The calls, written and read again, are the calls: otherwise they are refused here, never changed."""
+    def check_calls(self, message: Message, tools: Sequence[Tool]) -> None:
+        """The calls, written and read again, are the calls: otherwise UnrenderableValue is raised here, nothing is changed."""
         writer = SegmentWriter(self._vocabulary)
-        write_calls(writer, self.definition.calls, turn.calls, has_content=False)
+        write_calls(writer, self.definition.calls, message.tool_calls, has_content=False)
         parser = ToolParser(self.definition, self._vocabulary, tools, accepts_unknown=True)
         if self.definition.reasoning is not None:
             parser = ToolParser(self.definition, self._vocabulary, tools, accepts_unknown=True, starts_in_reasoning=True)
             parser.push((self._marker_piece(self.definition.reasoning.close_marker.name),))
         events = [*parser.push(_pieces_of(writer.segments)), *parser.finish()]
-        wrong = _first_difference(turn, events)
+        wrong = _first_difference(message.tool_calls, events)
         if wrong is not None:
             raise UnrenderableValue(f"dialect {self.name}: {wrong}")
 
@@ -148,12 +148,12 @@ def _pieces_of(segments: Sequence[Segment]) -> list[Piece]:
     ]
 
 
-def _first_difference(turn: AssistantTurn, events: Sequence[ParserEvent]) -> str | None:
+def _first_difference(calls: Sequence[ToolCall | CustomToolCall], events: Sequence[ParserEvent]) -> str | None:
     """What the written calls would be read as, if not as themselves."""
     started = [event for event in events if isinstance(event, CallStarted)]
     finished = {event.ordinal: event.arguments for event in events if isinstance(event, CallFinished)}
     remarks = "; ".join(event.message for event in events if isinstance(event, Diagnostic))
-    for index, call in enumerate(turn.calls):
+    for index, call in enumerate(calls):
         if index >= len(started) or index not in finished:
             return f"call of {wire_name(call)!r} cannot be written so that it is read back: {remarks or 'its end is not found'}"
         found = started[index]
@@ -164,8 +164,8 @@ def _first_difference(turn: AssistantTurn, events: Sequence[ParserEvent]) -> str
         if finished[index] != wanted:
             got, read = wanted[:120], finished[index][:120]
             return f"arguments of the call of {wire_name(call)!r}: got {got}, which would be read back as {read}"
-    if len(started) != len(turn.calls):
-        return f"calls: got {len(turn.calls)}, which would be read back as {len(started)}"
+    if len(started) != len(calls):
+        return f"calls: got {len(calls)}, which would be read back as {len(started)}"
     return None
 
 
