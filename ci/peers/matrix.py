@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -78,7 +79,7 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield "# Peers: the suite on other servers"
     yield ""
     yield (
-        f"Written by `ci/peers/matrix.py` from runs of `ci/peers/run` on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. "
+        f"Written by `ci/peers/matrix.py` from runs of the scripts in `ci/peers/` on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. "
         "It says what these versions did there, on one small model, and nothing about others. The model is the default one "
         "(SmolLM2-135M-Instruct), whose own chat template renders no tools; a small model often does not do what a scenario "
         "needs, and then there is no verdict. A rule is cited by its id; `python -m conformance rules` prints them with sources."
@@ -98,6 +99,8 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield "? unproven: could not be put to this target · E error: no answer in time, 5xx, broken off · blank: not run."
     yield ""
     yield from _scenarios(targets)
+    yield from ("", "### What E stands for", "")
+    yield from _errors(targets)
     yield from ("", "## Rules × targets", "")
     yield "✓ held wherever it was exercised · ✗ broken (MUST) · ! broken (SHOULD) · ? unproven: nothing exercised it."
     yield ""
@@ -168,6 +171,18 @@ def _scenarios(targets: Sequence[Target]) -> Iterator[str]:
     for scenario in sorted(all_scenarios(), key=lambda one: ("chat", "responses", "messages").index(one.protocol)):
         key = (scenario.protocol, scenario.name)
         yield _row(scenario.id, *(VERDICTS.get(table.get(key, ""), "") for table in verdicts))
+
+
+def _errors(targets: Sequence[Target]) -> Iterator[str]:
+    found = [(target.name, row) for target in targets for row in target.results.rows if row["verdict"] == "error"]
+    if not found:
+        yield "There is none."
+        return
+    yield "| target | scenario | what came |"
+    yield "| --- | --- | --- |"
+    for name, row in found:
+        what = re.sub(r"[A-Z]+ (https?|wss?)://\S+: ", "", row["reason"])  # the address is this machine's
+        yield _row(name, f"{row['protocol']}/{row['scenario']}", _code(what))
 
 
 def _rules(targets: Sequence[Target]) -> Iterator[str]:
