@@ -73,17 +73,16 @@ class MessagesLaws(Laws):
             return
         if self._stop_reason is None:
             self.report("AN9", "last message_delta stop_reason", "a stop reason", "null")
-        if (self._stop_reason == "stop_sequence") != (self._stop_sequence is not None):
-            self.report(
-                "AN10",
-                "stop_sequence",
-                "set exactly for stop_reason stop_sequence",
-                f"{self._stop_reason}, {self._stop_sequence!r}",
-            )
+        self._check_stop_sequence(self._stop_reason, self._stop_sequence)
         if self._stop_reason == "tool_use" and not self._num_client_calls:
             self.report("AN10", "stop_reason", "tool_use only after a tool_use block", "tool_use without a block")
         if self._stop_reason in ("end_turn", "stop_sequence") and self._num_client_calls:
             self.report("AN10", "stop_reason", "tool_use, since a call was made", self._stop_reason)
+
+    def _check_stop_sequence(self, reason: object, sequence: object) -> None:
+        if (reason == "stop_sequence") != (sequence is not None):
+            got = f"{reason}, {sequence!r}"
+            self.report("AN10", "stop_sequence", "set exactly for stop_reason stop_sequence", got)
 
     def outline(self) -> dict[str, Any]:
         values: dict[str, Any] = {
@@ -112,6 +111,9 @@ class MessagesLaws(Laws):
         self._model = message.get("model")
         if self._is_whole:
             check_blocks(self, message.get("content"))
+            if isinstance(message.get("usage"), dict):
+                self.check_counts("AN12", "message.usage", message["usage"])
+            self._check_stop_sequence(message.get("stop_reason"), message.get("stop_sequence"))
             return
         if message.get("content"):
             self.report("AN1", "message.content", "[]", message["content"])
@@ -209,6 +211,8 @@ class MessagesLaws(Laws):
             if self._stop_reason is not None:
                 self.report("AN9", "message_delta", "nothing but message_stop after the stop reason", "message_delta")
             reason = delta.get("stop_reason")
+            if reason is None and delta.get("stop_sequence") is not None:
+                self._check_stop_sequence(reason, delta.get("stop_sequence"))
             if reason is not None or self._stop_reason is None:
                 self._stop_reason = reason
                 self._stop_sequence = delta.get("stop_sequence")

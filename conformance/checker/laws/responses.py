@@ -197,6 +197,8 @@ class ResponsesLaws(Laws):
             self.report("RS6", f"item {index} role", "assistant", source.get("role"))
         if source.get("type") in _STATUS_NEEDED and source.get("status") not in ("in_progress", "completed"):
             self.report("RS5", f"item {index} status", "in_progress or completed when it is announced", source.get("status"))
+        if not isinstance(source.get("status"), (str, type(None))):
+            self.report("RS5", f"item {index} status", "a word", source.get("status"))
         item.status = source.get("status")
 
     def _observe_text(self, kind: str, index: int, item: _Item, payload: dict[str, Any]) -> None:
