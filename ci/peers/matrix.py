@@ -75,11 +75,12 @@ def _joined(parts: list[dict[str, Any]]) -> Target:
 
 def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Iterator[str]:
     parts = [part for target in targets for part in target.parts]
-    dates = sorted(part["began"][:10] for part in parts)
+    days = sorted(part["began"][:10] for part in parts)
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
     yield "# Peers: the suite on other servers"
     yield ""
     yield (
-        f"Written by `ci/peers/matrix.py` from runs of the scripts in `ci/peers/` on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. "
+        f"Written by `ci/peers/matrix.py` from runs of the scripts beside it on {when}. "
         "It says what these versions did there, on one small model, and nothing about others. The model is the default one "
         "(SmolLM2-135M-Instruct), whose own chat template renders no tools; a small model often does not do what a scenario "
         "needs, and then there is no verdict. A rule is cited by its id; `python -m conformance rules` prints them with sources."
