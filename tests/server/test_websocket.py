@@ -377,3 +377,18 @@ def test_whatever_is_said_is_answered_and_the_connection_lives(serve: Serve) -> 
     with connection(server) as socket:
         speak()
         assert final(turn(socket, input="still there?"))
+
+
+def test_a_server_that_ends_says_so_on_the_connection(serve: Serve) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+    with connection(server) as socket:
+        say(socket, input="a")
+        assert hear(socket)["type"] == "response.created"
+        server.begin_to_stop()
+        ended = rest(socket)[-1]
+        with pytest.raises(ConnectionClosed):
+            socket.recv(5)
+
+    assert ended["type"] == "response.failed"
+    assert "shutting down" in ended["response"]["error"]["message"]
+    assert server.engine.generations[0].cancelled.is_set()
