@@ -82,7 +82,7 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
         st.lists(inner, max_size=3).map(tuple)
         | st.dictionaries(hostile_text, inner, max_size=3).map(lambda pairs: JsonObject(tuple(pairs.items())))
     ),
-    max_leaves=6,
+    max_leaves=4,
 )
 
 KEYS = ("a", "b", "city", "größe", "with space", "x-1")
@@ -109,14 +109,14 @@ def typed_turns(draw: st.DrawFn) -> Turn:
     """Legal calls: every value of the type that its schema names."""
     tools = []
     for name in draw(
-        st.lists(st.sampled_from(["get", "get_it", "list_rooms", "Ünïcode", "a.b"]), min_size=1, max_size=3, unique=True)
+        st.lists(st.sampled_from(["get", "get_it", "list_rooms", "Ünïcode", "a.b"]), min_size=1, max_size=2, unique=True)
     ):
-        kinds = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(sorted(VALUES)), max_size=4))
+        kinds = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(sorted(VALUES)), max_size=3))
         properties = JsonObject(tuple((key, JsonObject((("type", kind),))) for key, kind in kinds.items()))
         schema = JsonObject((("type", "object"), ("properties", properties)))
         tools.append((FunctionTool(name, None, schema), kinds))
     parts: list[Part] = []
-    for number in range(draw(st.integers(1, 3))):
+    for number in range(draw(st.integers(1, 2))):
         tool, kinds = draw(st.sampled_from(tools))
         keys = draw(st.permutations(sorted(kinds)))
         pairs = tuple((key, draw(VALUES[kinds[key]])) for key in keys[: draw(st.integers(0, len(keys)))])
