@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -557,3 +558,18 @@ def test_wake_is_called_when_there_is_something_to_pump(tmp_path: Path) -> None:
     server.cache.pump()
 
     assert len(woken) == 1
+
+
+def test_the_inspector_sees_both_tiers_as_plain_data(tmp_path: Path) -> None:
+    server = ToyServer(tmp_path, options={"write_behind": False})
+    server.ask(A)
+    server.cache.write_all()
+    server.settle()
+    server.ask(B)
+
+    shot = server.cache.snapshot()
+
+    assert [(one["length"], one["is_dirty"]) for one in shot["terminals"]] == [(20, False), (20, True)]
+    assert [(one["length"], one["generation"], one["readers"]) for one in shot["ssd"]["snapshots"]] == [(20, 1, 0)]
+    assert shot["free_bytes"] + shot["resident_bytes"] + shot["pinned_bytes"] + shot["reserved_bytes"] == shot["capacity_bytes"]
+    assert json.loads(json.dumps(shot)) == shot

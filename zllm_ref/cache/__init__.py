@@ -22,6 +22,7 @@ are handed in, and they touch nothing but files and immutable payloads.
     buffer_pool.py   session buffers, used again when nothing writes into them any more
     rates.py         read or compute: by measured speed
     near_miss.py     prompts that nearly had a hit
+    counts.py        what happened so far
     tiered.py        both tiers behind the face of the resident one
 """
 

@@ -1,4 +1,4 @@
-"""The prefix graph seen from outside: its invariants recounted from nothing, and its contents as plain data."""
+"""The cache seen from outside: the prefix graph's invariants recounted from nothing, and all contents as plain data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from zllm_ref.cache.block import StateLayout
 from zllm_ref.cache.key import block_key
 from zllm_ref.cache.prefix_graph import ID_BYTES, Node, PrefixGraph, TerminalState
+from zllm_ref.cache.ssd.store import Entry
 
 
 def check_graph(graph: PrefixGraph, layout: StateLayout) -> None:
@@ -56,6 +57,17 @@ def describe_terminal(state: TerminalState) -> dict[str, Any]:
         "is_pinned": state.node.pins > 0,
         "block": state.node.key.hex(),
         "predecessor": state.predecessor.record.cache_id if state.predecessor is not None else None,
+    }
+
+
+def describe_snapshot(entry: Entry) -> dict[str, Any]:
+    """One snapshot on SSD for an inspector."""
+    return {
+        "cache_id": entry.manifest.cache_id,
+        "namespace": entry.manifest.namespace,
+        "length": entry.manifest.length,
+        "generation": entry.manifest.generation,
+        "readers": entry.readers,
     }
 
 

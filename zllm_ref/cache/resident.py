@@ -17,23 +17,12 @@ from typing import Any
 
 from zllm_ref.cache.admission import Admission, AdmissionImpossible
 from zllm_ref.cache.block import Hit, StateLayout, StateSource, Terminal, TokenIds, as_token_ids
+from zllm_ref.cache.counts import CacheCounts
 from zllm_ref.cache.graph_check import check_graph, describe_block, describe_terminal
 from zllm_ref.cache.key import root_key
 from zllm_ref.cache.lookup import Match, find_exact, find_longest, shorten
 from zllm_ref.cache.prefix_graph import ID_BYTES, Node, PrefixGraph, TerminalState, id_bytes_of
 from zllm_ref.cache.units import UnitPolicy
-
-
-@dataclass
-class CacheCounts:
-    """What happened since the start; only ever grows."""
-
-    hits: int = 0
-    misses: int = 0
-    waits: int = 0
-    commits: int = 0
-    not_kept: int = 0
-    evictions: int = 0
 
 
 @dataclass

@@ -10,7 +10,7 @@ numbers here; what they mean is the runtime's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Bytes = bytes | bytearray | memoryview
@@ -51,3 +51,10 @@ class RestoreTarget(Protocol):
 
     def stage_landed(self, stage: int) -> None:
         """All bytes of the stage are verified and in their buffers: upload them, and return when the device has them."""
+
+
+class Worker(Protocol):
+    """Runs file work somewhere else, in order; `concurrent.futures.ThreadPoolExecutor` with one thread is one."""
+
+    def submit(self, work: Callable[[], None], /) -> object:
+        """Begins `work` soon."""

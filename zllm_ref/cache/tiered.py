@@ -18,10 +18,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from zllm_ref.cache.admission import Admission
 from zllm_ref.cache.block import Hit, StateLayout, TokenIds, as_token_ids
+from zllm_ref.cache.counts import SsdCounts
+from zllm_ref.cache.graph_check import describe_snapshot
 from zllm_ref.cache.key import root_key
 from zllm_ref.cache.lookup import Match, find_longest, match_at
 from zllm_ref.cache.near_miss import NearMiss, NearMissPolicy, likest_near_miss, log_near_miss
@@ -29,7 +31,7 @@ from zllm_ref.cache.prefix_graph import ID_BYTES, Node, TerminalState, id_bytes_
 from zllm_ref.cache.rates import MeasuredRates
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.cache.restore import Restore
-from zllm_ref.cache.snapshot import RestoreTarget, StateCodec
+from zllm_ref.cache.snapshot import RestoreTarget, StateCodec, Worker
 from zllm_ref.cache.ssd.plan import bytes_to_read, plan_restore
 from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest
 from zllm_ref.cache.ssd.store import Entry, SnapshotStore
@@ -37,31 +39,6 @@ from zllm_ref.cache.units import UnitPolicy
 
 _RECENT_STATES = 4
 """How many recently used states are compared with a prompt that shares no beginning with any."""
-
-
-class Worker(Protocol):
-    """Runs file work somewhere else, in order; `concurrent.futures.ThreadPoolExecutor` with one thread is one."""
-
-    def submit(self, work: Callable[[], None], /) -> object:
-        """Begins `work` soon."""
-
-
-@dataclass
-class SsdCounts:
-    """What happened on SSD since the start; only ever grows."""
-
-    hits: int = 0
-    restored_bytes: int = 0
-    restore_seconds: float = 0.0
-    restores_refused: int = 0
-    saves: int = 0
-    save_seconds: float = 0.0
-    saves_failed: int = 0
-    states_lost: int = 0
-    """Dirty states that had to go unsaved."""
-    recomputed: int = 0
-    """Snapshots that were left unread because computing was faster."""
-    near_misses: int = 0
 
 
 @dataclass
@@ -248,16 +225,7 @@ class TieredCache(PrefixCache):
             "used_bytes": self.store.used_bytes,
             "written_bytes": self.store.written_bytes,
             "counts": dict(vars(self.ssd_counts)),
-            "snapshots": [
-                {
-                    "cache_id": entry.manifest.cache_id,
-                    "namespace": entry.manifest.namespace,
-                    "length": entry.manifest.length,
-                    "generation": entry.manifest.generation,
-                    "readers": entry.readers,
-                }
-                for entry in self.store.entries.values()
-            ],
+            "snapshots": [describe_snapshot(entry) for entry in self.store.entries.values()],
         }
         return shot
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zllm_ref.cache.key import KEY_BYTES
 from zllm_ref.cache.snapshot import Bytes, StateCodec
-from zllm_ref.cache.ssd.chunks import Encoding, encode_chunk
+from zllm_ref.cache.ssd.chunks import Encoding, encode_chunk, header_bytes
 from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.manifest import ChunkRecord, Manifest, encode_manifest
 from zllm_ref.cache.ssd.places import chunk_name, identity_digest, manifest_name, remove_files, rows_of_block
@@ -126,3 +127,30 @@ class SaveJob:
                 self.files.remove(name)
         except OSError as error:
             _log.warning("leftovers of snapshot %s stay until the next start: %s", self.request.cache_id, error)
+
+
+def most_manifest_bytes(request: SaveRequest, identity: str, num_chunks: int) -> int:
+    """An upper bound: numbers that are not known yet are taken at their longest."""
+    blank = Manifest(
+        generation=1 << 62,
+        cache_id=request.cache_id,
+        identity=identity,
+        namespace=request.namespace,
+        round=request.round,
+        is_head=False,
+        resident_bytes=request.resident_bytes,
+        block_tokens=1 << 31,
+        has_fixed=request.fixed is not None,
+        id_bytes=request.id_bytes,
+        chunks=(ChunkRecord(bytes(KEY_BYTES), 0),) * num_chunks,
+    )
+    return len(encode_manifest(blank))
+
+
+def most_chunk_bytes(request: SaveRequest, codec: StateCodec, block_tokens: int, index: int) -> int:
+    """Size of chunk number `index` when nothing of it shrinks."""
+    if index == len(request.payloads):
+        sizes = codec.fixed_part_sizes()
+    else:
+        sizes = codec.row_part_sizes(rows_of_block(len(request.id_bytes), block_tokens, index))
+    return header_bytes(len(sizes)) + sum(sizes)

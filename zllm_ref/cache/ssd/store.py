@@ -22,7 +22,7 @@ from pathlib import Path
 from zllm_ref.cache.key import KEY_BYTES, root_key
 from zllm_ref.cache.prefix_graph import ID_BYTES
 from zllm_ref.cache.snapshot import StateCodec
-from zllm_ref.cache.ssd.chunks import Encoding, header_bytes
+from zllm_ref.cache.ssd.chunks import Encoding
 from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.index import SnapshotIndex
 from zllm_ref.cache.ssd.manifest import (
@@ -34,8 +34,8 @@ from zllm_ref.cache.ssd.manifest import (
     encode_manifest,
     parse_manifest,
 )
-from zllm_ref.cache.ssd.places import chain_keys, chunk_name, manifest_name, remove_files, rows_of_block
-from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest
+from zllm_ref.cache.ssd.places import chain_keys, chunk_name, manifest_name, remove_files
+from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest, most_chunk_bytes, most_manifest_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -182,8 +182,8 @@ class SnapshotStore:
             return None
         keys = chain_keys(self.identity, request.namespace, request.id_bytes, block_tokens, request.fixed is not None)
         new = [index for index, key in enumerate(keys) if key not in self._chunks]
-        needed = self._size_of_manifest(request, len(keys))
-        needed += sum(self._size_of_chunk(request, codec, block_tokens, index) for index in new)
+        needed = most_manifest_bytes(request, self.identity, len(keys))
+        needed += sum(most_chunk_bytes(request, codec, block_tokens, index) for index in new)
         known = {key: self._chunks[key].record for key in keys if key in self._chunks}
         if needed + sum(record.file_bytes for record in known.values()) > self.capacity_bytes:
             return None
@@ -393,20 +393,3 @@ class SnapshotStore:
             forks = (later for later in index.continuations(ancestor.id_bytes) if not entry.id_bytes.startswith(later.id_bytes))
             if not ancestor.readers and next(forks, None) is None:
                 self.remove([ancestor])
-
-    def _size_of_manifest(self, request: SaveRequest, num_chunks: int) -> int:
-        """An upper bound: numbers that are not known yet are taken at their longest."""
-        chunks = (ChunkRecord(bytes(KEY_BYTES), 0),) * num_chunks
-        blank = Manifest(
-            1 << 62, request.cache_id, self.identity, request.namespace, request.round, False, request.resident_bytes, 1 << 31,
-            request.fixed is not None, request.id_bytes, chunks,
-        )  # fmt: skip
-        return len(encode_manifest(blank))
-
-    @staticmethod
-    def _size_of_chunk(request: SaveRequest, codec: StateCodec, block_tokens: int, index: int) -> int:
-        if index == len(request.payloads):
-            sizes = codec.fixed_part_sizes()
-        else:
-            sizes = codec.row_part_sizes(rows_of_block(len(request.id_bytes), block_tokens, index))
-        return header_bytes(len(sizes)) + sum(sizes)
