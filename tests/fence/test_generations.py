@@ -76,6 +76,23 @@ def test_every_call_of_a_model_of_noise_is_legal(
     check_calls([*said, *ids], layout, tools, choice)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_two_lanes_of_one_clone_that_go_far_apart_do_not_disturb_each_other(layout: Layout) -> None:
+    tools: Tools = {
+        "note": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", "b"]}
+    }
+    request = FenceRequest(layout.grammar(tools), tool_choice=ToolChoiceRequired(), max_calls=2)
+    fence = build_fence(request, COMPILER, GuardSettings(value_budget=50))
+    assert fence is not None
+
+    together = lanes.batch([fence.clone(), fence.clone(), fence], VOCABULARY.size, [1, 2, 3])
+
+    for ids, seed in zip(together, (1, 2, 3), strict=True):
+        alone = build_fence(request, COMPILER, GuardSettings(value_budget=50))
+        assert alone is not None
+        assert ids == lanes.plain(alone, VOCABULARY.size, seed)
+
+
 def test_the_check_of_calls_falls_when_a_value_is_out_of_its_schema() -> None:
     layout = next(one for one in LAYOUTS if one.name == "glm 4.7")
     tools = {"f": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 3}}}}

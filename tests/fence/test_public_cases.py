@@ -50,7 +50,7 @@ def forced(fence: TokenFence) -> str:
 
 
 class TestRequiredHasAWayToEnd:
-    """vllm#50399, xgrammar#695."""
+    """A model under `required` must be able to stop."""
 
     tools: ClassVar[Tools] = {"list_rooms": function()}
 
@@ -80,7 +80,7 @@ class TestRequiredHasAWayToEnd:
 
 
 class TestNoWhitespaceLoop:
-    """vllm#38696."""
+    """A model that loves blanks must not fill a call with them."""
 
     tools: ClassVar[Tools] = {
         "add": function(a={"type": "integer"}, b={"type": "integer"}),
@@ -110,7 +110,7 @@ class TestNoWhitespaceLoop:
 
 
 def test_the_end_of_reasoning_inside_a_draft_changes_the_rows_behind_it() -> None:
-    """vllm#48228: after every accepted length the state is that of single advances; the brace is never doubled."""
+    """After every accepted length the state is that of single advances; the brace is never doubled."""
     tools: ClassVar[Tools] = {"add": function(a={"type": "integer"})}
     vocabulary = COMPILER.vocabulary
     draft = vocabulary.encode_with_markers(
@@ -137,7 +137,7 @@ def test_the_end_of_reasoning_inside_a_draft_changes_the_rows_behind_it() -> Non
 
 
 class TestTriggerOfText:
-    """llama.cpp#19503: tokens that complete the trigger and carry more bytes."""
+    """Tokens that complete the trigger and carry more bytes."""
 
     pieces = ("=", "=list", "=lists", "=x", ">", "_files", "read_file", "<function", "<", "\n")
 
@@ -207,7 +207,7 @@ class TestTriggerOfText:
 
 
 class TestTypeAttributeFollowsTheSchema:
-    """xgrammar#827."""
+    """The attribute that says whether a value is a string is not the model's to choose."""
 
     tools: ClassVar[Tools] = {"set": function(flag={"type": "boolean"}, label={"type": "string"})}
     head = '\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="set">\n<｜DSML｜parameter name="'
@@ -225,7 +225,7 @@ class TestTypeAttributeFollowsTheSchema:
 
 
 class TestNoNearMisses:
-    """sglang#40236."""
+    """Markup that almost is the dialect's."""
 
     tools: ClassVar[Tools] = {"note": function(text={"type": "string"})}
 
@@ -254,7 +254,7 @@ class TestNoNearMisses:
 
 
 def test_no_call_opens_inside_the_reasoning() -> None:
-    """vllm#39056."""
+    """A call that is only thought of is no call."""
     fence = fence_after(CHATML, {"add": function()}, "I should ", ToolChoiceAuto(), starts_in_reasoning=True)
 
     assert "<tool_call>" not in spelled(fence)
@@ -263,7 +263,7 @@ def test_no_call_opens_inside_the_reasoning() -> None:
 
 
 class TestEachParameterOnce:
-    """llama.cpp#19753."""
+    """A parameter that is written twice."""
 
     tools: ClassVar[Tools] = {"move": function(x={"type": "integer"}, y={"type": "integer"})}
 
