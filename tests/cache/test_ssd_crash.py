@@ -234,7 +234,7 @@ def test_kills_at_random_moments_lose_no_finished_snapshot(tmp_path: Path) -> No
         reports = os.read(reader, 4096)
         os.close(reader)
 
-        store = open_store(tmp_path / "ssd", capacity_bytes=4000)
+        store = open_store(tmp_path / "ssd")
         store.check()
         assert list((tmp_path / "ssd" / "temporary").iterdir()) == []
         for number in range(len(reports)):

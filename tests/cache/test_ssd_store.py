@@ -104,6 +104,22 @@ def test_the_budget_takes_the_least_recently_used_and_counts_what_is_on_disk(tmp
     assert store.evictions > 0
 
 
+def test_a_smaller_budget_takes_the_oldest_away_at_the_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for number in range(3):
+        save(store, range(number * 100, number * 100 + 10), f"cache_{number}")
+    third = store.used_bytes // 3
+    store.close()
+
+    looker = open_store(tmp_path, capacity_bytes=third * 2 + 10, read_only=True)
+    assert len(looker.entries) == 3
+    again = open_store(tmp_path, capacity_bytes=third * 2 + 10)
+
+    assert list(again.entries) == ["cache_1", "cache_2"]
+    assert len(list((tmp_path / "manifests").iterdir())) == 2
+    again.check()
+
+
 def test_what_can_never_fit_evicts_nobody(tmp_path: Path) -> None:
     store = open_store(tmp_path, capacity_bytes=3200)
     save(store, range(10), "cache_a")

@@ -110,9 +110,9 @@ class SnapshotStore:
         files: Files | None = None,
         read_only: bool = False,
     ) -> SnapshotStore:
-        """Takes the lock, sweeps leftovers, and reads every manifest. Raises StoreUnusable with a sentence for the user.
+        """Takes the lock, sweeps leftovers, reads every manifest, and evicts what a smaller budget has no room for.
 
-        `read_only` looks without lock and without sweeping, beside a server that runs.
+        Raises StoreUnusable with a sentence for the user. `read_only` looks without lock and changes nothing.
         """
         files = files or Files()
         root = Path(os.path.realpath(root))
@@ -126,6 +126,9 @@ class SnapshotStore:
                     files.make_directory(directory)
                 store._take_lock()
             store._load(sweep=not read_only)
+            if not read_only:
+                store._evict_until_used(capacity_bytes)
+                store.flush()
         except StoreUnusable:
             raise
         except OSError as error:
@@ -143,10 +146,7 @@ class SnapshotStore:
 
     def find(self, namespace: str, id_bytes: bytes, *, cache_id: str | None, is_cuttable: bool) -> tuple[Entry, int] | None:
         """The snapshot to reuse for these tokens and how many of them: by exact id, else by longest prefix. Changes nothing."""
-        key = root_key(self.identity, namespace)
-        index = self._indexes.get(key)
-        if index is None:
-            return None
+        index = self._indexes.get(root_key(self.identity, namespace), SnapshotIndex())
         most = id_bytes[:-ID_BYTES]
         named = self.entries.get(cache_id) if cache_id is not None else None
         if named is not None and index.same(named.id_bytes) is named:
@@ -161,13 +161,13 @@ class SnapshotStore:
 
     def closest(self, namespace: str, id_bytes: bytes) -> tuple[Entry, int] | None:
         """The snapshot that shares most tokens with these, reusable or not."""
-        index = self._indexes.get(root_key(self.identity, namespace))
-        return index.closest(id_bytes) if index is not None else None
+        index = self._indexes.get(root_key(self.identity, namespace), SnapshotIndex())
+        return index.closest(id_bytes)
 
     def holds(self, namespace: str, id_bytes: bytes) -> bool:
         """There is a snapshot of exactly these tokens."""
-        index = self._indexes.get(root_key(self.identity, namespace))
-        return index is not None and index.same(id_bytes) is not None
+        index = self._indexes.get(root_key(self.identity, namespace), SnapshotIndex())
+        return index.same(id_bytes) is not None
 
     def touch(self, entry: Entry) -> None:
         """Marks the snapshot as the most recently used one."""
@@ -189,13 +189,9 @@ class SnapshotStore:
             return None
         for key in known:  # before anything is evicted: what is shared must not go away with a victim
             self._chunks[key].references += 1
-        while self.used_bytes + needed > self.capacity_bytes:
-            victim = next((entry for entry in self.entries.values() if not entry.readers), None)
-            if victim is None:
-                self._dereference(known)
-                return None
-            self.remove([victim])
-            self.evictions += 1
+        if not self._evict_until_used(self.capacity_bytes - needed):
+            self._dereference(known)
+            return None
         self._generation += 1
         self.used_bytes += needed
         self._job = SaveJob(
@@ -384,6 +380,16 @@ class SnapshotStore:
                 del self._chunks[key]
                 self.used_bytes -= chunk.record.file_bytes
                 self._doomed_chunks.append(self.root / "chunks" / chunk_name(key))
+
+    def _evict_until_used(self, most_bytes: int) -> bool:
+        """Removes snapshots that nobody reads, the least recently used first; False: that was not enough."""
+        while self.used_bytes > most_bytes:
+            victim = next((entry for entry in self.entries.values() if not entry.readers), None)
+            if victim is None:
+                return False
+            self.remove([victim])
+            self.evictions += 1
+        return True
 
     def _give_up_old_rounds(self, entry: Entry) -> None:
         """Removes the ancestors beyond `prefix_rounds`, except where another conversation forks or somebody reads."""
