@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from conformance.checker.client import TargetError
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
-_COMMAND = (sys.executable, "-m", "zllm_ref", "serve", "--model", "scripted", "--port", "0", "--threads", "1")
+_SERVE = "serve --model scripted --dialect chatml-qwen3 --port 0 --threads 1"
+"""A dialect with reasoning, so that the scenarios about it can be judged."""
+_COMMAND = (sys.executable, "-m", "zllm_ref", *_SERVE.split())
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What the scripted model says: an answer in segments, and how it comes out.
 
 Without a script: two sentences; where tools are offered and the last word was a user's, a call of the first (or demanded)
-tool with the smallest arguments that fit; where a format is asked for, the smallest text in it. With one, a JSON file:
+tool with the smallest arguments that fit (two calls where the user says "twice"); where a format is asked for, the smallest
+text in it; before all that one sentence of reasoning, where it is asked for and the dialect has any. With one, a JSON file:
 
     {"tokens_per_step": 1,
      "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
@@ -37,6 +38,7 @@ from zllm_ref.engine.minimal_value import minimal_value
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 SCRIPTED_TEXT = "This is the scripted model. It says these two sentences and ends."
+SCRIPTED_REASONING = "The request asks for a thought, so here is one."
 
 _LONGEST_STALL_SECONDS = 3600
 
@@ -161,18 +163,29 @@ def _read_fault(value: Any, where: str) -> Fault:
 
 
 def _unscripted(request: Request) -> ScriptedAnswer:
+    reasoning = SCRIPTED_REASONING if _wants_reasoning(request) else ""
     match request.response_format:
         case JsonObjectFormat():
-            return ScriptedAnswer(parts=(Text("{}"),))
+            return ScriptedAnswer(reasoning, (Text("{}"),))
         case JsonSchemaFormat(schema=schema):
-            return ScriptedAnswer(parts=(Text(json.dumps(minimal_value(to_python(schema)), ensure_ascii=False)),))
+            return ScriptedAnswer(reasoning, (Text(json.dumps(minimal_value(to_python(schema)), ensure_ascii=False)),))
     tool = _tool_to_call(request)
     if tool is None:
-        return ScriptedAnswer(parts=(Text(SCRIPTED_TEXT),))
+        return ScriptedAnswer(reasoning, (Text(SCRIPTED_TEXT),))
     if isinstance(tool, CustomTool):
-        return ScriptedAnswer(parts=(CustomToolCall("", tool.name, SCRIPTED_TEXT, tool.namespace),))
+        return ScriptedAnswer(reasoning, (CustomToolCall("", tool.name, SCRIPTED_TEXT, tool.namespace),))
     value = minimal_value(to_python(tool.parameters) if tool.parameters is not None else {})
-    return ScriptedAnswer(parts=(ToolCall("", tool.name, _object(value if isinstance(value, dict) else {}), tool.namespace),))
+    call = ToolCall("", tool.name, _object(value if isinstance(value, dict) else {}), tool.namespace)
+    is_twice = request.parallel_tool_calls and "twice" in request.messages[-1].text
+    return ScriptedAnswer(reasoning, (call, call) if is_twice else (call,))
+
+
+def _wants_reasoning(request: Request) -> bool:
+    """The client asked for it by whatever name its protocol has; silence is no request."""
+    wanted = request.reasoning
+    if wanted.enabled is not None:
+        return wanted.enabled
+    return wanted.budget_tokens is not None or wanted.effort not in (None, "none")
 
 
 def _tool_to_call(request: Request) -> Tool | None:

@@ -102,4 +102,8 @@ def _play(sequence: Sequence) -> list[SampledToken]:
     ids = list(sequence.script.next_ids(sequence.produced))[:room]
     sequence.pending = ids
     sequence.produced.extend(ids)
-    return [SampledToken(token_id) for token_id in ids]
+    top = sequence.sampler.parameters.top_logprobs
+    if top is None:
+        return [SampledToken(token_id) for token_id in ids]
+    # what is dictated is certain, and there is no alternative to it
+    return [SampledToken(token_id, 0.0, ((token_id, 0.0),) if top else ()) for token_id in ids]
