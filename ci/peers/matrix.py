@@ -97,7 +97,7 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield from _deviations(targets)
     yield from ("", "## Scenarios × targets", "")
     yield "✓ pass · ✗ fail (a MUST) · u unsupported: refused in a clean error · ~ inconclusive: the model did not do its part ·"
-    yield "? unproven: could not be put to this target · E error: no answer in time, 5xx, broken off · blank: not run."
+    yield "? unproven: could not be put to this target · E error: no answer in time, 5xx, broken off · blank: not run there."
     yield ""
     yield from _scenarios(targets)
     yield from ("", "### What E stands for", "")
@@ -109,8 +109,7 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
 
 
 def _runs(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Iterator[str]:
-    in_all = len(all_scenarios())
-    yield f"| target | versions | serves | began, took | scenarios of {in_all} | verdicts | rules |"
+    yield "| target | versions | serves | began, took | scenarios run | verdicts | rules |"
     yield "| --- | --- | --- | --- | ---: | --- | --- |"
     for target in targets:
         verdicts = _counts(Counter(row["verdict"] for row in target.results.rows), VERDICTS)
@@ -120,17 +119,18 @@ def _runs(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
         yield _row(target.name, versions, _served(target.parts[0]), parts, str(len(target.results.rows)), verdicts, states)
     for facts in not_run:
         yield _row(facts["target"], "", "", "**not run**: " + facts["problem"], "0", "", "")
-    commits = dict.fromkeys(part["suite_commit"] for target in targets for part in target.parts)
     profiles = dict.fromkeys(target.results.head["profile"] for target in targets)
-    yield ""
-    yield f"Commits of the suite, in the order of the table: {', '.join(commits)}. Profile: {', '.join(profiles)}."
+    yield from ("", f"Profile: {', '.join(profiles)}.")
 
 
 def _part(part: dict[str, Any]) -> str:
     load = " to ".join(str(value) for value in part["load_before_and_after"])
     asked = f"; asked for `{' '.join(part['suite_arguments'])}`" if part.get("suite_arguments") else ""
     end = "; ended there, time being up" if part["suite_exit"] == OUT_OF_TIME else ""
-    return f"{part['began'][11:16]} UTC, {part['seconds']} s{end}; load {load}; {part['request_seconds']:g} s a request{asked}"
+    return (
+        f"{part['began'][11:16]} UTC, {part['seconds']} s{end}; load {load}; {part['request_seconds']:g} s a request; "
+        f"suite at {part['suite_commit']}{asked}"
+    )
 
 
 def _served(part: dict[str, Any]) -> str:
@@ -207,7 +207,7 @@ def _counts(counts: Counter[str], marks: dict[str, str]) -> str:
 def _code(text: object) -> str:
     """One short line that a table can hold."""
     line = " ".join(str(text).split()).replace("|", "\\|").replace("`", "'")
-    return f"`{line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + '…'}`" if line else ""
+    return f"`{line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + '…'}`" if line else "empty"
 
 
 def _row(*cells: str) -> str:
