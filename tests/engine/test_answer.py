@@ -24,6 +24,7 @@ from zllm_ref.canonical.request import Protocol
 from zllm_ref.dialect import ToolDialect, dialect_for, encode
 from zllm_ref.dialect.registry import dialect_names
 from zllm_ref.engine.answer import ChoiceAnswer, tool_call_id
+from zllm_ref.engine.content_logprobs import ContentLogprobs
 from zllm_ref.engine.stop_strings import StopStringScanner
 from zllm_ref.tokenizer.byte_vocabulary import ByteEncoder, byte_vocabulary
 from zllm_ref.tokenizer.vocabulary import Vocabulary
@@ -301,3 +302,13 @@ def test_text_parts_are_text() -> None:
     say(answer, BYTES.encode_text("hello"))
 
     assert answer.message() == Message(Role.ASSISTANT, (Text("hello"),))
+
+
+def test_what_was_skipped_is_not_taken_for_content_that_reads_the_same() -> None:
+    entries = ContentLogprobs()
+    thought, said = TokenLogprob("a", b"a", -1.0), TokenLogprob("a", b"a", -2.0)
+    entries.push("a", thought)
+    entries.skip()
+    entries.push("a", said)
+
+    assert entries.take("a") == (said,)

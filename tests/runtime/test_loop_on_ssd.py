@@ -12,8 +12,10 @@ import torch
 from tests.runtime.stub_model import AtOnce, HashModel, Heard, Later, assert_idle, continuation, job
 from zllm_ref.cache.ssd.store import SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.restore import TensorCodec
+from zllm_ref.runtime.ssd_restores import SsdRestores
 
 PROMPT = np.random.default_rng(5).integers(0, 50, 300).tolist()
 TURN = [*PROMPT, *continuation(PROMPT, 4), 7]
@@ -162,3 +164,24 @@ def test_stopping_writes_what_only_memory_holds(tmp_path: Path) -> None:
     assert report is not None
     assert (report.cached_tokens, report.cache_tier) == (303, "ssd")
     close(after)
+
+
+def test_a_buffer_is_given_back_only_when_nothing_writes_into_it_any_more() -> None:
+    calls: list[str] = []
+
+    class UnderWay:
+        def cancel(self) -> None:
+            calls.append("cancel")
+
+        def wait_drained(self) -> bool:
+            calls.append("wait_drained")
+            return True
+
+    handle = JobHandle(job([1]), lambda: None, 0.0)
+    handle.restore = UnderWay()  # type: ignore[assignment]
+
+    SsdRestores.abandon(handle)
+    SsdRestores.abandon(handle)
+
+    assert calls == ["cancel", "wait_drained"]
+    assert handle.restore is None
