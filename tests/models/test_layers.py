@@ -16,9 +16,10 @@ from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.rope import build_pair_rope, rotate_pairs
 from zllm_ref.runtime.router import Router, Routing, SoftplusRouter
-from zllm_ref.runtime.state import SessionState
-from zllm_ref.runtime.step import build_step
+from zllm_ref.runtime.state import SessionState, StateDeclaration, StateTensor
+from zllm_ref.runtime.step import LaneSlice, build_step
 from zllm_ref.runtime.weights import seeded_checkpoint
+from zllm_ref.runtime.window_attention import WindowAttention
 
 FLOAT32 = Numerics(torch.float32)
 
@@ -128,3 +129,34 @@ def test_latent_attention_in_pieces_is_that_of_all_rows_together(monkeypatch: py
         pieces = hidden_rows()
 
     assert_bits_equal("hidden", pieces, together)
+
+
+def window_rows(pieces: list[int], heads: int = 1, window: int = 16) -> tuple[Tensor, Tensor]:
+    """Attention of 70 rows that come in `pieces`, with sinks and no history → [70, heads, 64], and the ring after them."""
+    declaration = StateDeclaration([StateTensor("window", 1, (window, 64), torch.float32, grows=False)])
+    state = SessionState(declaration, 70, torch.device("cpu"))
+    attention = WindowAttention("window", heads, 64, window, FLOAT32)
+    queries, rows, sinks = random(70, heads, 64), random(70, 64, seed=1), random(heads, seed=2)
+    outputs, start = [], 0
+    for count in pieces:
+        lane = LaneSlice(state, start, count, 0)
+        outputs.append(attention.attend(0, lane, queries[start : start + count], rows[start : start + count], sinks, None))
+        start += count
+    return torch.cat(outputs), state.tensors["window"][0]
+
+
+def test_a_window_is_softmax_attention_over_the_last_rows_and_a_sink() -> None:
+    got, ring = window_rows([70])
+
+    queries, rows, sink = random(70, 1, 64)[:, 0], random(70, 64, seed=1), random(1, seed=2)
+    age = torch.arange(70)[:, None] - torch.arange(70)[None, :]
+    scores = (queries @ rows.T / 8).masked_fill((age < 0) | (age >= 16), float("-inf"))
+    weights = torch.cat((scores, sink.expand(70, 1)), -1).softmax(-1)[:, :-1]
+    assert torch.allclose(got[:, 0], weights @ rows, atol=1e-5)
+    assert_bits_equal("ring", ring[torch.arange(54, 70) % 16], rows[54:])
+
+
+@pytest.mark.parametrize("pieces", [[1] * 70, [15, 1, 1, 15, 38], [16, 16, 16, 22], [17, 53]], ids=len)
+def test_a_window_of_a_single_head_does_not_feel_the_pieces(pieces: list[int]) -> None:
+    for got, whole in zip(window_rows(pieces), window_rows([70]), strict=True):
+        assert_bits_equal("window", got, whole)
