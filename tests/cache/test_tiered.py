@@ -14,7 +14,6 @@ import pytest
 from tests.cache.toy_server import HeldWorker, ToyServer
 from tests.cache.toy_state import LINEAR, RINGS, ToyCodec, ToyTarget, row
 from zllm_ref.cache import StateLayout, tagged_fields
-from zllm_ref.cache.buffer_pool import BufferPool
 from zllm_ref.cache.near_miss import NearMissPolicy, find_near_miss
 from zllm_ref.cache.restore import Restore, RestoreFailed
 from zllm_ref.cache.ssd.files import Files
@@ -290,7 +289,7 @@ def payload_row(layer: int, position: int) -> bytes:
     return row(layer, A[: position + 1])
 
 
-def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_returns_clean(tmp_path: Path) -> None:
+def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_is_its_own_until_it_has_drained(tmp_path: Path) -> None:
     server = ToyServer(tmp_path)
     server.ask(A)
     server.settle()
@@ -303,56 +302,21 @@ def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_returns_
                 gate.wait(10)
             return list(super().row_buffers(stage, start, num_rows))
 
-    pool: BufferPool[ToyTarget] = BufferPool(lambda: StuckTarget(20), clear, most_idle=1)
-    target = pool.take()
+    target = StuckTarget(20)
     restore = Restore(plan_restore(server.store, entry, 20, ToyCodec()), ToyCodec(), target, Files())
     thread = threading.Thread(target=restore.run)
     thread.start()
     with pytest.raises(RestoreFailed, match="did not come within"):
         restore.wait_stage(0, 0.05)
-    pool.give_back(target, restore)
+    assert not restore.is_drained, "a command may still be writing into it"
+    assert not restore.wait_drained(0.01)
 
-    assert pool.take() is not target, "a command may still be writing into it"
     gate.set()
     thread.join()
-    again = pool.take()
-    assert again is target
-    assert all(bytes(layer) == bytes(len(layer)) for layer in again.rows)
+    assert restore.is_drained
     with pytest.raises(RestoreFailed, match="cancelled"):
         restore.wait_stage(0)
     assert restore.damaged is None, "nothing was wrong with the snapshot"
-
-
-def clear(target: ToyTarget) -> None:
-    for layer in target.rows:
-        layer[:] = bytes(len(layer))
-
-
-def test_a_buffer_that_is_reused_before_it_drained_would_be_written_over() -> None:
-    """The reason for the wait, shown: the late command does reach the buffer."""
-    gate, target = threading.Event(), ToyTarget(20)
-
-    class Late:
-        is_drained = False
-
-        def run(self) -> None:
-            gate.wait(10)
-            target.rows[0][0] = 0x77
-            self.is_drained = True
-
-    late = Late()
-    thread = threading.Thread(target=late.run)
-    thread.start()
-    pool: BufferPool[ToyTarget] = BufferPool(lambda: ToyTarget(20), clear, most_idle=2)
-    pool.give_back(target, late)
-    taken = pool.take()
-    gate.set()
-    thread.join()
-
-    assert taken.rows[0][0] != 0x77
-    assert (pool.num_idle, pool.num_draining) == (0, 1)
-    assert pool.take() is target
-    assert target.rows[0][0] == 0, "reset after the last command, not before"
 
 
 def test_reading_is_left_when_computing_was_measured_to_be_faster(tmp_path: Path) -> None:

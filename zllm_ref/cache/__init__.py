@@ -19,7 +19,6 @@ are handed in, and they touch nothing but files and immutable payloads.
     snapshot.py      the ports of the other tier: a state as flat parts, and where they go
     ssd/             the directory of snapshots
     restore.py       a snapshot on its way into a session, stage by stage
-    buffer_pool.py   session buffers, used again when nothing writes into them any more
     rates.py         read or compute: by measured speed
     near_miss.py     prompts that nearly had a hit
     counts.py        what happened so far
