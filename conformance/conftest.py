@@ -19,8 +19,9 @@ _RUN = pytest.StashKey[Run]()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The suite's proof of itself says nothing about a named target."""
-    return True if config.getoption("--base-url") and "proof" in collection_path.parts else None
+    """The suite's proof of itself, and the properties of the reference implementation, say nothing about a named target."""
+    is_own = {"proof", "fuzz"} & set(collection_path.parts)
+    return True if config.getoption("--base-url") and is_own else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -195,6 +195,7 @@ def test_a_string_that_reads_as_json_is_refused_where_neither_schema_nor_markup_
             assert dialect.render((message,), [GET])
 
 
+@pytest.mark.parametrize("dialect_name", sorted(DEFINITIONS))
 def test_a_key_twice_is_refused(dialect_name: str) -> None:
     arguments = parse_json_object('{"c": {"k": 1, "k": 2}}')
 
