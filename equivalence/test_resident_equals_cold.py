@@ -26,9 +26,7 @@ def new_cache(model: Model) -> PrefixCache:
 
 
 def admit(cache: PrefixCache, model: Model, ids: list[int]) -> Admission:
-    admission = cache.admit(
-        "", np.array(ids, dtype=np.int32), reserve_bytes=model.state.session_bytes(len(ids)), cache_id=None
-    )
+    admission = cache.admit("", np.array(ids, dtype=np.int32), reserve_bytes=model.state.session_bytes(len(ids)), cache_id=None)
     assert admission is not None
     return admission
 
