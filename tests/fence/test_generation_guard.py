@@ -329,6 +329,17 @@ def test_the_value_budget_closes_an_unescaped_value() -> None:
     assert fence.explain().startswith("phase after")
 
 
+def test_a_rollback_brings_back_what_was_being_forced() -> None:
+    fence = fence_of(GuardSettings(value_budget=4))
+    say(fence, "<tool_call>raw(abcd")
+
+    for token_id in tuple(fence.forced())[:2]:
+        fence.advance(token_id)
+    fence.rollback(2)
+
+    assert forced(fence) == "</｜DSML｜"
+
+
 def test_the_value_budget_closes_a_json_string() -> None:
     fence = fence_of(GuardSettings(value_budget=3))
 

@@ -108,6 +108,7 @@ PLANTED = [
     ("a second blank", JsonBySchema(JsonObject()), b'{"a":  1}]'),
     ("a literal cut short", Literal("tool"), b"too]"),
     ("text behind its closer", RawText((Literal("</p>"),)), b"x</p></p>]"),
+    ("a value that its schema refuses", RawText((Literal("</p>"),), JsonObject((("enum", ("a",)),))), b"ab</p>]"),
     ("an excluded text", RawText((Literal("</p>"),), excludes=("<b>",)), b"x<b></p>]"),
 ]
 
