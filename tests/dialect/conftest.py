@@ -20,8 +20,9 @@ from zllm_ref.dialect.event import (
     ReasoningDelta,
     TextDelta,
 )
+from zllm_ref.dialect.segment import MarkerSegment, Segment
 from zllm_ref.dialect.tool_parser import ParseMode, ToolParser
-from zllm_ref.tokenizer import Detokenizer, Piece, TextPiece, Vocabulary, byte_vocabulary
+from zllm_ref.tokenizer import Detokenizer, MarkerPiece, Piece, TextPiece, Vocabulary, byte_vocabulary
 
 BYTES = byte_vocabulary()
 
@@ -123,3 +124,10 @@ def read_every_way(name: str, text: str, tools: Sequence[Tool], **options: objec
 @pytest.fixture(params=sorted(DEFINITIONS))
 def dialect_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def pieces(segments: tuple[Segment, ...]) -> list[Piece]:
+    return [
+        MarkerPiece(segment.id, segment.text) if isinstance(segment, MarkerSegment) else TextPiece(segment.text)
+        for segment in segments
+    ]

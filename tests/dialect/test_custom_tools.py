@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.dialect.conftest import BYTES, pieces_of
+from tests.dialect.conftest import BYTES, pieces, pieces_of
 from tests.dialect.strategies import hostile_text
-from tests.dialect.test_identity import pieces
 from zllm_ref.canonical.json_value import parse_json_object
 from zllm_ref.canonical.message import CustomToolCall, Message, Role, ToolCall
 from zllm_ref.canonical.request import CustomTool, FunctionTool

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.dialect.conftest import BYTES, Answer, answer_of, read
+from tests.dialect.conftest import BYTES, Answer, answer_of, pieces, read
 from tests.dialect.strategies import FRAGMENTS, Turn, hostile_text, typed_turns, untyped_turns
 from zllm_ref.canonical.json_value import JsonObject, dump_json, parse_json_object
 from zllm_ref.canonical.message import Message, Role, Text, ToolCall, ToolResult
 from zllm_ref.canonical.request import FunctionTool
-from zllm_ref.dialect import MarkerSegment, ToolDialect, UnrenderableValue, dialect_for, encode, text_of
+from zllm_ref.dialect import ToolDialect, UnrenderableValue, dialect_for, encode, text_of
 from zllm_ref.dialect.definitions import DEFINITIONS
 from zllm_ref.dialect.event import CallStarted
 from zllm_ref.dialect.segment import Segment
@@ -32,13 +32,6 @@ GET = FunctionTool(
     None,
     parse_json_object('{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c": {}}}'),
 )
-
-
-def pieces(segments: tuple[Segment, ...]) -> list[Piece]:
-    return [
-        MarkerPiece(segment.id, segment.text) if isinstance(segment, MarkerSegment) else TextPiece(segment.text)
-        for segment in segments
-    ]
 
 
 def cut(given: list[Piece], places: set[int]) -> list[Piece]:
