@@ -60,13 +60,14 @@ def test_the_first_prompt_comes_first() -> None:
 def test_a_chunk_is_as_long_as_the_measured_speed_allows() -> None:
     lengths = [measured(seconds).rows_within(0, 100_000, 0.2) for seconds in (0.1, 0.001, 0.0005, 1e-9)]
 
-    assert lengths == [32, 192, 384, 1024]  # never less than one step, never more than the largest
+    # never less than one step, never more than the largest; between, ends on the borders of attention's tiles
+    assert lengths == [32, 128, 384, 1024]
 
 
 def test_chunks_get_shorter_as_the_keys_before_them_grow() -> None:
     speed = measured(0.0005)
 
-    lengths = [speed.rows_within(done, 100_000, 0.4) for done in (0, 1600, 8000)]
+    lengths = [speed.rows_within(done, 100_000, 0.4) for done in (0, 1536, 8192)]
 
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] >= 1.9 * lengths[1]
@@ -84,12 +85,18 @@ def test_chunks_beside_streams_are_shorter_than_chunks_alone() -> None:
     assert beside.num_rows < alone.num_rows
 
 
-def test_before_anything_was_measured_a_chunk_is_short() -> None:
-    assert PrefillSpeed().rows_within(0, 5000, 0.4) == 64
+def test_before_anything_was_measured_a_chunk_beside_streams_is_short() -> None:
+    assert PrefillSpeed().rows_within(0, 5000, CHUNK_SECONDS_BESIDE_STREAMS) == 64
+    assert PrefillSpeed().rows_within(0, 5000, CHUNK_SECONDS_ALONE) == 512
 
 
-def test_a_prompt_is_cut_into_equal_chunks_not_into_one_with_a_short_rest() -> None:
-    assert measured(0.2 / 256).rows_within(0, 260, 0.2) == 160
+@given(done=st.integers(0, 20_000), unit_seconds=st.floats(1e-5, 1e-2))
+def test_a_chunk_ends_on_a_border_of_attention_tiles_where_that_costs_less_than_half_of_it(
+    done: int, unit_seconds: float
+) -> None:
+    rows = measured(unit_seconds).rows_within(done, 1_000_000, 1.0)
+
+    assert (done + rows) % 128 == 0 or rows < 2 * 128
 
 
 def test_a_newer_measurement_counts_half() -> None:

@@ -19,8 +19,14 @@ from zllm_ref.runtime.numerics import KEY_TILE, Numerics, causal_mask, round_up
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import LaneSlice, Step
 
-QUERY_TILE_TOKENS = 64
-"""Rows of a lane that attend together: as many as the finest key step."""
+QUERY_TILE_TOKENS = 128
+"""Rows of a lane that attend together while few keys lie before them: small tiles compute less of what is masked."""
+LONG_QUERY_TILE_TOKENS = 512
+"""The same where many keys do: the kernel then works in its largest row blocks, evenly spread over two threads."""
+LONG_CONTEXT_TOKENS = 1536
+"""From this position on there are many."""
+CONTIGUOUS_KEYS_TOKENS, CONTIGUOUS_KEYS_ROWS = 2048, 256
+"""So many keys, read by so many rows, are worth one copy into the order in which the kernel reads them."""
 
 
 class StepAttention(Protocol):
@@ -131,6 +137,8 @@ class _Chunks:
                 keys_values[lane.row : lane.row + lane.num_rows]
             )
             keys, values = views[layer]
+            if lane.num_rows >= CONTIGUOUS_KEYS_ROWS and keys.shape[2] >= CONTIGUOUS_KEYS_TOKENS:
+                keys, values = keys.contiguous(), values.contiguous()
             for tile in tiles:
                 tile.real_queries.copy_(queries[tile.first : tile.end].view(-1, *heads).transpose(0, 1))
                 seen = tile.key_length
@@ -161,8 +169,10 @@ class _Tile:
 
 
 def _tile_rows(lane: LaneSlice) -> list[tuple[int, int]]:
-    """Step rows of a lane, cut where its positions are multiples of `QUERY_TILE_TOKENS`."""
-    borders = range(lane.start // QUERY_TILE_TOKENS + 1, (lane.start + lane.num_rows - 1) // QUERY_TILE_TOKENS + 1)
-    offset = lane.row - lane.start
-    cuts = [lane.row, *(border * QUERY_TILE_TOKENS + offset for border in borders), lane.row + lane.num_rows]
-    return list(pairwise(cuts))
+    """Step rows of a lane, cut at absolute positions."""
+    end = lane.start + lane.num_rows
+    cuts = [lane.start]
+    while cuts[-1] < end:
+        tile = QUERY_TILE_TOKENS if cuts[-1] < LONG_CONTEXT_TOKENS else LONG_QUERY_TILE_TOKENS
+        cuts.append(min(end, (cuts[-1] // tile + 1) * tile))
+    return list(pairwise(lane.row + cut - lane.start for cut in cuts))

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from zllm_ref.runtime.numerics import round_up
-
 CHUNK_SECONDS_BESIDE_STREAMS = 0.2
-CHUNK_SECONDS_ALONE = 0.4
+CHUNK_SECONDS_ALONE = 2.5
+"""Nobody waits for a token; long chunks compute a tenth more tokens a second (docs/decisions/0005)."""
 _SMALLEST_CHUNK = 32
 _LARGEST_CHUNK = 1024
 _CHUNK_STEP = 32
-_KEYS_WORTH_ONE_ROW = 1600
+_BORDERS = (512, 128)
+_FIRST_CHUNK_ALONE = 512
+"""While no speed was measured yet and no stream waits."""
+_KEYS_WORTH_ONE_ROW = 1300
 """Attention over this many keys costs about as much as the rest of a row (measured on the default model)."""
 
 
@@ -70,16 +72,19 @@ class PrefillSpeed:
     def rows_within(self, done: int, left: int, seconds: float) -> int:
         """How many of the `left` rows fit into `seconds`, in whole steps; at least the smallest chunk."""
         if self._seconds_per_unit is None:
-            return min(left, 2 * _SMALLEST_CHUNK)
+            return min(left, _FIRST_CHUNK_ALONE if seconds >= CHUNK_SECONDS_ALONE else 2 * _SMALLEST_CHUNK)
         seconds_per_row = self._seconds_per_unit * (1.0 + done / _KEYS_WORTH_ONE_ROW)
         # a clock too coarse to see a chunk measures 0
         rows = int(seconds / seconds_per_row) if seconds < _LARGEST_CHUNK * seconds_per_row else _LARGEST_CHUNK
         rows = max(_SMALLEST_CHUNK, rows // _CHUNK_STEP * _CHUNK_STEP)
         if left <= rows:
             return left
-        # equal chunks instead of one with a short rest
-        num_chunks = -(-left // rows)
-        return min(left, max(_SMALLEST_CHUNK, round_up(-(-left // num_chunks), _CHUNK_STEP)))
+        # a chunk that ends where attention's tiles end leaves no short tile behind
+        for border in _BORDERS:
+            aligned = (done + rows) // border * border - done
+            if aligned >= rows // 2:
+                return aligned
+        return rows
 
 
 def schedule(prompts: list[PromptProgress], num_decoding: int, last: Action, speed: PrefillSpeed) -> Action:
