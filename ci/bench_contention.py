@@ -64,6 +64,7 @@ def main() -> None:
         table.add_column(column, justify="right")
     for spin in args.spins.split(","):
         alone, one, two = (rate(spin, args.threads, hogs) for hogs in (0, 1, 2))
+        print(f"spin {spin}: {alone:.1f} alone, {one:.1f} beside one, {two:.1f} beside two", file=sys.stderr, flush=True)
         table.add_row(spin, f"{alone:.1f}", f"{one:.1f}", f"{two:.1f}", f"{alone / one:.1f}")
     alone, one, two = (rate("default", 1, hogs) for hogs in (0, 1, 2))
     table.add_row("(1 thread)", f"{alone:.1f}", f"{one:.1f}", f"{two:.1f}", f"{alone / one:.1f}")

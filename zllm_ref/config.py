@@ -109,7 +109,7 @@ def model_directory(environment: Mapping[str, str] | None = None) -> Path:
     return home_directory(environment) / "models"
 
 
-SPIN_COUNT = 10_000
+SPIN_COUNT = 5_000
 """How often a worker thread of the CPU pool looks for new work before it sleeps (docs/decisions/0003 has the figures)."""
 
 
