@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.models.conftest import LoadBoth
-from tests.models.parity import assert_same_model
+from equivalence.parity.conftest import LoadBoth
+from equivalence.parity.parity import assert_same_model
 
 WINDOW, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 CONFIG = {

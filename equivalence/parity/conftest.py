@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.models.parity import Theirs, shake
+from equivalence.parity.parity import Theirs, shake
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics

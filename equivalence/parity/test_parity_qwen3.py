@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.models.conftest import LoadBoth
-from tests.models.parity import assert_same_model
+from equivalence.parity.conftest import LoadBoth
+from equivalence.parity.parity import assert_same_model
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "num_key_value_heads": 4}], ids=["grouped", "tied"])

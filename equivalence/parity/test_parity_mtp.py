@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.models import test_parity_deepseek_v32, test_parity_glm4_moe
-from tests.models.parity import assert_close, shake, some_ids
+from equivalence.parity import test_parity_deepseek_v32, test_parity_glm4_moe
+from equivalence.parity.parity import assert_close, shake, some_ids
 from zllm_ref.runtime.draft.mtp import DraftingModel, MtpDrafter
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics
