@@ -14,7 +14,7 @@ import anthropic
 import httpx
 import openai
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60.0
 
 

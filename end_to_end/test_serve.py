@@ -15,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from tests.commands.serving import ServerProcess, started
+from end_to_end.serving import ServerProcess, started
 from zllm_ref import __version__
 from zllm_ref.__main__ import main
 
