@@ -24,6 +24,7 @@ from zllm_ref.runtime.state import StateDeclaration, StateTensor
 from zllm_ref.runtime.step import Step
 
 VOCAB = 50
+PROMPT = [3, 1, 4, 1, 5]
 _MODULUS = 9973
 
 
@@ -236,3 +237,17 @@ def assert_idle(loop: RuntimeLoop) -> None:
     loop.cache.check()
     assert loop.cache.reserved_bytes == 0
     assert loop.cache.pinned_bytes == 0
+
+
+def run(loop: RuntimeLoop, prompt: Sequence[int] = PROMPT, max_new_tokens: int = 5, **options: object) -> Heard:
+    """One job from beginning to end."""
+    heard = Heard()
+    loop.submit(job(prompt, max_new_tokens, listener=heard, **options))  # type: ignore[arg-type]
+    loop.run_until_idle()
+    return heard
+
+
+def step(loop: RuntimeLoop, times: int = 1) -> None:
+    with torch.inference_mode():
+        for _ in range(times):
+            loop.step()
