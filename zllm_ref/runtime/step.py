@@ -9,7 +9,7 @@ A prefill chunk, an append, a decode round and a verification differ in how many
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -29,13 +29,37 @@ class LaneSlice:
 
 
 @dataclass(frozen=True)
+class LayerFeatures:
+    """What a drafter reads beside the last row: the rows that leave chosen layers, before any norm. A forward pass fills it.
+
+    `layers`: counted from 0, ascending. Where layers pass on several streams, a row is the mean of them.
+    """
+
+    layers: tuple[int, ...]
+    _rows: dict[int, Tensor] = field(default_factory=dict)
+
+    def take(self, layer: int, rows: Tensor) -> None:
+        """`rows` [padded rows, width, or streams × width as a middle dimension] leave `layer`."""
+        if layer in self.layers:
+            self._rows[layer] = rows if rows.dim() == 2 else rows.mean(1)
+
+    def side_by_side(self) -> Tensor:
+        """[padded rows, layers × width], in the order of `layers`."""
+        return torch.cat([self._rows[layer] for layer in self.layers], -1)
+
+
+@dataclass(frozen=True)
 class Step:
-    """ids, positions [padded rows] int64; padding rows hold id 0 at position 0 and belong to no lane."""
+    """ids, positions [padded rows] int64; padding rows hold id 0 at position 0 and belong to no lane.
+
+    `features`: None in the usual case, where nobody asks for the rows of layers inside.
+    """
 
     ids: Tensor
     positions: Tensor
     lanes: tuple[LaneSlice, ...]
     num_rows: int
+    features: LayerFeatures | None = None
 
     @property
     def is_decode_round(self) -> bool:
@@ -49,7 +73,12 @@ class Step:
                 lane.state.gate(layer)
 
 
-def build_step(lanes: Sequence[tuple[SessionState, Sequence[int]]], numerics: Numerics, device: torch.device) -> Step:
+def build_step(
+    lanes: Sequence[tuple[SessionState, Sequence[int]]],
+    numerics: Numerics,
+    device: torch.device,
+    feature_layers: tuple[int, ...] = (),
+) -> Step:
     """A step that appends to each state its ids. Makes the states' rows writable; their length grows by `commit_step`."""
     ids: list[int] = []
     positions: list[int] = []
@@ -63,7 +92,8 @@ def build_step(lanes: Sequence[tuple[SessionState, Sequence[int]]], numerics: Nu
     num_rows = len(ids)
     padding = [0] * (numerics.padded_rows(num_rows) - num_rows)
     both = torch.tensor([ids + padding, positions + padding], dtype=torch.int64, device=device)
-    return Step(both[0], both[1], tuple(slices), num_rows)
+    features = LayerFeatures(feature_layers) if feature_layers else None
+    return Step(both[0], both[1], tuple(slices), num_rows, features)
 
 
 def commit_step(step: Step) -> None:

@@ -200,6 +200,8 @@ class DeepseekV32:
         for index, layer in enumerate(self._layers):
             step.wait_for(index)
             x = self._block(x, index, layer, "", step, shared)
+            if step.features is not None:
+                step.features.take(index, x)
         return self.numerics.rms_norm(x, self._norm, self.config.rms_norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -209,6 +209,8 @@ class DeepseekV4:
         step.wait_for(len(self._layers) - 1)  # kinds of layers are spread unevenly: a tensor's depth is not the layer's
         for index, layer in enumerate(self._layers):
             streams = self._block(streams, "window", index, layer, step)
+            if step.features is not None:
+                step.features.take(index, streams)
         return streams.flatten(1)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -154,6 +154,8 @@ class Glm4Moe:
         x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             x = self._block(x, index, layer, attention, step, cos, sin)
+            if step.features is not None:
+                step.features.take(index, x)
         return self.numerics.rms_norm(x, self._norm, self.config.rms_norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:

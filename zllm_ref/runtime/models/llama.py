@@ -130,6 +130,8 @@ class Llama:
             normed = numerics.rms_norm(x, layer.post_norm, config.rms_norm_eps)
             gate, up = numerics.linear(normed, layer.gate_up).chunk(2, -1)
             x = x + numerics.linear(numerics.silu_gate(gate, up), layer.down)
+            if step.features is not None:
+                step.features.take(index, x)
         return numerics.rms_norm(x, self._norm, config.rms_norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -124,6 +124,8 @@ class Qwen3:
             x = x + numerics.linear(attended, layer.out)
             normed = numerics.rms_norm(x, layer.post_norm, config.rms_norm_eps)
             x = x + layer.feed_forward.apply(normed, numerics)
+            if step.features is not None:
+                step.features.take(index, x)
         return numerics.rms_norm(x, self._norm, config.rms_norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
