@@ -171,8 +171,8 @@ class DeepseekV32:
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         parameters = Parameters(tensors, numerics, self.device)
-        self._embedding = parameters.take("model.embed_tokens.weight")
-        self._head = self._embedding if config.tied_head else parameters.take("lm_head.weight")
+        self.embedding = parameters.take("model.embed_tokens.weight")
+        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
         self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters, index) for index in range(config.num_layers)]
         drafts = range(config.num_layers, config.num_layers + config.num_draft_layers) if drafting else range(0)
@@ -196,7 +196,7 @@ class DeepseekV32:
 
     def forward(self, step: Step) -> Tensor:
         shared = self._prepare(step)
-        x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
+        x = F.embedding(step.ids, self.embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             step.wait_for(index)
             x = self._block(x, index, layer, "", step, shared)
@@ -206,7 +206,7 @@ class DeepseekV32:
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self._head)[: hidden.shape[0]].float()
+        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
 
     @property
     def num_draft_layers(self) -> int:
@@ -219,7 +219,7 @@ class DeepseekV32:
         → hidden rows [padded rows, hidden] for `draft_logits`, each one token further.
         """
         joint = self._joints[depth]
-        x = joint.join(F.embedding(step.ids, self._embedding), hidden, self.numerics)
+        x = joint.join(F.embedding(step.ids, self.embedding), hidden, self.numerics)
         x = self._block(x, depth, self._draft_layers[depth], "draft_", step, self._prepare(step))
         return self.numerics.rms_norm(x, joint.final_norm, self.config.rms_norm_eps)
 

@@ -172,8 +172,8 @@ class DeepseekV4:
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         parameters = Parameters(tensors, numerics, self.device)
-        self._embedding = parameters.take("embed.weight")
-        self._head = parameters.take("head.weight")
+        self.embedding = parameters.take("embed.weight")
+        self.head = parameters.take("head.weight")
         self._norm = parameters.exact("norm.weight")
         self._mixture = HyperHead.take(parameters, config.hyper)
         self._layers = [
@@ -204,7 +204,7 @@ class DeepseekV4:
         return StateDeclaration(tensors)
 
     def forward(self, step: Step) -> Tensor:
-        embedded = F.embedding(step.ids, self._embedding)  # [rows, hidden]
+        embedded = F.embedding(step.ids, self.embedding)  # [rows, hidden]
         streams = embedded.unsqueeze(1).repeat(1, self.config.hyper.streams, 1)
         step.wait_for(len(self._layers) - 1)  # kinds of layers are spread unevenly: a tensor's depth is not the layer's
         for index, layer in enumerate(self._layers):
@@ -227,7 +227,7 @@ class DeepseekV4:
         → streams [padded rows, streams × hidden] for `draft_logits`, each one token further.
         """
         around, numerics = self._around[depth], self.numerics
-        embedded = self._normed(F.embedding(step.ids, self._embedding), around.embedding_norm)
+        embedded = self._normed(F.embedding(step.ids, self.embedding), around.embedding_norm)
         joined = numerics.linear(embedded, around.embedding_product).unsqueeze(1)
         streams = hidden.view(hidden.shape[0], self.config.hyper.streams, -1)
         own = numerics.linear(self._normed(streams, around.stream_norm).flatten(0, 1), around.stream_product)
@@ -241,7 +241,7 @@ class DeepseekV4:
     def _project(self, hidden: Tensor, mixture: HyperHead, norm: Tensor) -> Tensor:
         rows = self.numerics.pad_rows(hidden)
         row = mixture.collapse(rows.view(rows.shape[0], self.config.hyper.streams, -1), self.numerics)
-        return self.numerics.linear(self._normed(row, norm), self._head)[: hidden.shape[0]].float()
+        return self.numerics.linear(self._normed(row, norm), self.head)[: hidden.shape[0]].float()
 
     def _normed(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """The norm, whole in float32."""

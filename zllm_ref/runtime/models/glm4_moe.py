@@ -126,8 +126,8 @@ class Glm4Moe:
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         parameters = Parameters(tensors, numerics, self.device)
-        self._embedding = parameters.take("model.embed_tokens.weight")
-        self._head = self._embedding if config.tied_head else parameters.take("lm_head.weight")
+        self.embedding = parameters.take("model.embed_tokens.weight")
+        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
         self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters, index) for index in range(config.num_layers)]
         drafts = range(config.num_layers, config.num_layers + config.num_draft_layers) if drafting else range(0)
@@ -151,7 +151,7 @@ class Glm4Moe:
     def forward(self, step: Step) -> Tensor:
         cos, sin = self._rope.at(step.positions)
         attention = self.attention.prepare(step)
-        x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
+        x = F.embedding(step.ids, self.embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             x = self._block(x, index, layer, attention, step, cos, sin)
             if step.features is not None:
@@ -160,7 +160,7 @@ class Glm4Moe:
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self._head)[: hidden.shape[0]].float()
+        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
 
     @property
     def num_draft_layers(self) -> int:
@@ -174,7 +174,7 @@ class Glm4Moe:
         """
         joint = self._joints[depth]
         cos, sin = self._rope.at(step.positions)
-        x = joint.join(F.embedding(step.ids, self._embedding), hidden, self.numerics)
+        x = joint.join(F.embedding(step.ids, self.embedding), hidden, self.numerics)
         x = self._block(x, depth, self._draft_layers[depth], self._draft_attention.prepare(step), step, cos, sin)
         return self.numerics.rms_norm(x, joint.final_norm, self.config.rms_norm_eps)
 

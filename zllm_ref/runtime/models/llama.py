@@ -98,8 +98,8 @@ class Llama:
         def take(name: str) -> Tensor:
             return tensors[name].to(device=self.device, dtype=numerics.dtype).contiguous()
 
-        self._embedding = take("model.embed_tokens.weight")
-        self._head = self._embedding if config.tied_head else take("lm_head.weight")
+        self.embedding = take("model.embed_tokens.weight")
+        self.head = self.embedding if config.tied_head else take("lm_head.weight")
         self._norm = take("model.norm.weight")
         self._layers = [self._take_layer(tensors, index) for index in range(config.num_layers)]
         self._rope = build_rope(
@@ -117,7 +117,7 @@ class Llama:
         all_heads = rotated + config.num_kv_heads
         cos, sin = self._rope.at(step.positions)
         attention = self.attention.prepare(step)
-        x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
+        x = F.embedding(step.ids, self.embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             normed = numerics.rms_norm(x, layer.input_norm, config.rms_norm_eps)
             heads = numerics.linear(normed, layer.qkv, layer.qkv_bias).view(-1, all_heads, config.head_dim)
@@ -136,7 +136,7 @@ class Llama:
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self._head)[: hidden.shape[0]].float()
+        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
 
     def _take_layer(self, tensors: Mapping[str, Tensor], index: int) -> LlamaLayer:
         prefix = f"model.layers.{index}."

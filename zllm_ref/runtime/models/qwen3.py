@@ -89,8 +89,8 @@ class Qwen3:
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         parameters = Parameters(tensors, numerics, self.device)
-        self._embedding = parameters.take("model.embed_tokens.weight")
-        self._head = self._embedding if config.tied_head else parameters.take("lm_head.weight")
+        self.embedding = parameters.take("model.embed_tokens.weight")
+        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
         self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters.below(f"model.layers.{index}.")) for index in range(config.num_layers)]
         self._rope = build_rope(
@@ -111,7 +111,7 @@ class Qwen3:
         all_heads = rotated + config.num_kv_heads
         cos, sin = self._rope.at(step.positions)
         attention = self.attention.prepare(step)
-        x = F.embedding(step.ids, self._embedding)  # [rows, hidden]
+        x = F.embedding(step.ids, self.embedding)  # [rows, hidden]
         for index, layer in enumerate(self._layers):
             normed = numerics.rms_norm(x, layer.input_norm, config.rms_norm_eps)
             heads = numerics.linear(normed, layer.qkv).view(-1, all_heads, config.head_dim)
@@ -130,7 +130,7 @@ class Qwen3:
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self._head)[: hidden.shape[0]].float()
+        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
 
     def _take_layer(self, parameters: Parameters) -> Qwen3Layer:
         gains = [parameters.take("self_attn.q_norm.weight")] * self.config.num_heads
