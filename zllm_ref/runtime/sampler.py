@@ -57,8 +57,8 @@ class SampledToken:
     top: tuple[tuple[int, float], ...] = ()
     forced: bool = False
     """The fence left no choice; no row was computed for it."""
-    accepted: bool = False
-    """It had been guessed: its row was there before it was sampled."""
+    drafted: bool = False
+    """A drafter had guessed it, and the model sampled the same: its row was there already."""
 
 
 class Sampler:
