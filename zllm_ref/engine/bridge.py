@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from zllm_ref.engine.answer import ChoiceAnswer
 from zllm_ref.engine.figures import cache_figures
 from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
+from zllm_ref.engine.observer import EngineObserver
 from zllm_ref.engine.script import token_script
 from zllm_ref.fence import FenceRequest, GuardSettings, TokenFence, build_fence
 from zllm_ref.runtime.job_handle import JobHandle
@@ -49,6 +51,8 @@ class Engine:
 
     def __init__(self, settings: EngineSettings, report: Report | None = None) -> None:
         self.settings = settings
+        self.observer: EngineObserver | None = None
+        """Told of every request; None: nobody, and nothing is done for it."""
         self._report = report or (lambda step, done, total: None)
         self._loaded: Loaded | None = None
         self._problem: str | None = None
@@ -138,7 +142,9 @@ class Engine:
     def submit(self, request: Request, listener: Listener) -> JobHandle:
         """Starts an answer. All that can be known before the first token is raised here as ApiError (T6)."""
         loaded = self.loaded
+        began = time.monotonic()
         prompt = self.prompt(request)
+        render_seconds = time.monotonic() - began
         room = loaded.model.context_length - len(prompt.ids)
         if room < 1:
             raise ApiError(
@@ -152,12 +158,17 @@ class Engine:
         stop_ids = frozenset() if request.ignore_eos else frozenset(loaded.dialect.stop_ids)
         answers = [self._answer(request, loaded, prompt, choice) for choice in range(request.num_choices)]
         replay = self._replay(request, loaded)
+        choices = self._choices(request, loaded, prompt)
+        prompt_ids = np.array(prompt.ids, dtype=np.int32)
+        watcher = None if self.observer is None else self.observer.open(request, prompt, prompt_ids, render_seconds)
         job = GenerationJob(
-            prompt_ids=np.array(prompt.ids, dtype=np.int32),
+            prompt_ids=prompt_ids,
             max_new_tokens=max_new_tokens,
             stop_ids=stop_ids,
-            choices=self._choices(request, loaded, prompt),
-            listener=AnswerListener(request, loaded.vocabulary, answers, stop_ids, replay, prompt.starts_in_reasoning, listener),
+            choices=choices,
+            listener=AnswerListener(
+                request, loaded.vocabulary, answers, stop_ids, replay, prompt.starts_in_reasoning, listener, watcher
+            ),
             namespace=_namespace(request),
             cache_id=request.cache.cache_id,
         )
@@ -165,6 +176,14 @@ class Engine:
             return loaded.loop.submit(job)
         except AdmissionImpossible as error:
             raise ApiError(ErrorKind.CONTEXT_OVERFLOW, str(error), param="messages") from error
+
+    def reader(self, request: Request, starts_in_reasoning: bool) -> ChoiceAnswer:
+        """Reads the ids of the first choice as they were read when they came: for whoever looks at an answer again."""
+        return self._answer(request, self.loaded, Prompt((), (), starts_in_reasoning), 0)
+
+    def fence_of(self, request: Request, starts_in_reasoning: bool) -> TokenFence | None:
+        """The fence of such a request, new: for whoever walks an answer again."""
+        return self._fence(request, self.loaded, Prompt((), (), starts_in_reasoning))
 
     @staticmethod
     def _replay(request: Request, loaded: Loaded) -> Replay:
@@ -188,6 +207,7 @@ class Engine:
                 message = f"logit_bias: got token {token_id}, allowed 0 to {loaded.vocabulary.size - 1}"
                 raise ApiError(ErrorKind.INVALID_VALUE, message, param="logit_bias")
         seed = secrets.randbits(63) if given.seed is None else given.seed
+        watched = self.observer.num_alternatives if self.observer is not None else 0
         plans = []
         for choice in range(request.num_choices):
             sampling = SamplingParameters(
@@ -200,7 +220,7 @@ class Engine:
                 frequency_penalty=given.frequency_penalty,
                 repetition_penalty=given.repetition_penalty,
                 logit_bias=given.logit_bias,
-                top_logprobs=request.top_logprobs if request.logprobs else None,
+                top_logprobs=max(request.top_logprobs, watched) if request.logprobs else watched or None,
             )
             fence = self._fence(request, loaded, prompt)
             if loaded.script is not None:
@@ -225,6 +245,11 @@ class Engine:
         guard = GuardSettings(reasoning_budget=request.reasoning.budget_tokens)
         watches = self.settings.guard and not request.ignore_eos
         return build_fence(wanted, loaded.fences, guard if watches else None)
+
+
+def belongs_to(namespace: str, owner: str) -> bool:
+    """Whether a namespace of the cache is this key's: its own, or one that a salt makes of it."""
+    return namespace == owner or namespace.startswith(_SALTED + f"9:namespace={len(owner)}:{owner};")
 
 
 def _namespace(request: Request) -> str:

@@ -11,6 +11,7 @@ from zllm_ref.canonical.request import Request
 from zllm_ref.canonical.usage import Usage
 from zllm_ref.dialect import Replay
 from zllm_ref.engine.answer import ChoiceAnswer
+from zllm_ref.engine.observer import AnswerObserver
 from zllm_ref.runtime.sampler import SampledToken
 from zllm_ref.runtime.sequence import EndReason, PromptReport, Timings
 from zllm_ref.tokenizer.vocabulary import Vocabulary
@@ -40,6 +41,7 @@ class AnswerListener:
         replay: Replay,
         starts_in_reasoning: bool,
         listener: Listener,
+        observer: AnswerObserver | None = None,
     ) -> None:
         self._request = request
         self._vocabulary = vocabulary
@@ -48,14 +50,19 @@ class AnswerListener:
         self._replay = replay
         self._starts_in_reasoning = starts_in_reasoning
         self._listener = listener
+        self._observer = observer
         self._num_tokens = 0
         self._report: PromptReport | None = None
 
     def on_started(self, report: PromptReport) -> None:
         self._report = report
+        if self._observer is not None:
+            self._observer.on_started(report)
         self._listener([Started(self._usage(), report.cache_id)])
 
     def on_tokens(self, choice: int, tokens: Sequence[SampledToken]) -> bool:
+        if self._observer is not None:
+            self._observer.on_tokens(choice, tokens)
         answer = self._choices[choice]
         events: list[Event] = []
         for token in tokens:
@@ -80,10 +87,14 @@ class AnswerListener:
         if answer.is_whole:
             settings = self._request.reasoning
             self._replay.remember(answer.message(), answer.ids, settings, starts_in_reasoning=self._starts_in_reasoning)
+        if self._observer is not None:
+            self._observer.on_ended(choice, finish)
         events.append(Finished(finish, self._usage(), answer.stop_string, choice))
         self._listener(events)
 
     def on_closed(self, kept_cache_id: str | None, timings: Timings) -> None:
+        if self._observer is not None:
+            self._observer.on_closed(kept_cache_id, timings)
         usage = self._usage()
         report = self._report
         _log.info(
@@ -105,6 +116,8 @@ class AnswerListener:
         )
 
     def on_failed(self, message: str) -> None:
+        if self._observer is not None:
+            self._observer.on_failed(message)
         self._listener([Failed(ApiError(ErrorKind.INTERNAL, message))])
 
     def _usage(self) -> Usage:
@@ -120,12 +133,12 @@ class AnswerListener:
         )
 
     def _logprob(self, token: SampledToken) -> TokenLogprob | None:
-        if token.logprob is None:
+        if token.logprob is None or not self._request.logprobs:
             return None
         spell = self._vocabulary.token_bytes
         top = tuple(
             AlternativeToken(spell(token_id).decode("utf-8", "replace"), spell(token_id), logprob)
-            for token_id, logprob in token.top
+            for token_id, logprob in token.top[: self._request.top_logprobs]
         )
         spelled = spell(token.token_id)
         return TokenLogprob(spelled.decode("utf-8", "replace"), spelled, token.logprob, top)
