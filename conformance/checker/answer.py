@@ -91,8 +91,10 @@ def _read_chat(exchange: Exchange) -> Answer:
     answer.text = message.get("content") or ""
     answer.reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
     for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        answer.calls.append(ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments") or "")))
+        kind, growing = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
+        body = call.get(kind) or {}
+        text = str(body.get(growing) or "")
+        answer.calls.append(ToolCall(str(call.get("id")), str(body.get("name")), text, kind=kind))
     answer.end = _ENDS.get(str(choices[0].get("finish_reason")), "")
     if answer.calls and answer.end == "stop":
         answer.end = "calls"
@@ -133,14 +135,16 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
         calls = message.setdefault("tool_calls", [])
         index = fragment.get("index") if isinstance(fragment.get("index"), int) else len(calls)
         while len(calls) <= index and len(calls) < 256:
-            calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+            calls.append({"id": None})
         if 0 <= index < len(calls):
             call = calls[index]
             call["id"] = call["id"] or fragment.get("id")
-            function = fragment.get("function") or {}
-            call["function"]["name"] = call["function"]["name"] or function.get("name") or ""
-            if isinstance(function.get("arguments"), str):
-                call["function"]["arguments"] += function["arguments"]
+            kind, growing = ("custom", "input") if fragment.get("custom") else ("function", "arguments")
+            piece = fragment.get(kind) or {}
+            body = call.setdefault(call.setdefault("type", kind), {"name": "", growing: ""})
+            body["name"] = body["name"] or piece.get("name") or ""
+            if isinstance(piece.get(growing), str):
+                body[growing] = body.get(growing, "") + piece[growing]
 
 
 def _read_responses(exchange: Exchange) -> Answer:

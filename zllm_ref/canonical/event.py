@@ -1,6 +1,6 @@
 """The answer as it happens. One stream of these makes every protocol's stream and every unary answer.
 
-    Started ( ReasoningDelta | TextDelta | ToolCallStarted ToolArgumentsDelta* ToolCallFinished )* Finished
+    Started ( ReasoningDelta | TextDelta | RefusalDelta | ToolCallStarted ToolArgumentsDelta* ToolCallFinished )* Finished
     Started ... Failed
 
 With several choices the middle interleaves, each event naming its `choice`; every choice gets its own `Finished`, and the
@@ -28,6 +28,8 @@ class FinishReason(StrEnum):
     CONTEXT_FULL = "context_full"
     TOOL_CALLS = "tool_calls"
     CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
+    """The model ended its turn, and what it said last was a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,15 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
+    text: str
+    choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A piece of text by which the model declines: its own part of a message where a protocol has one, else text."""
+
     text: str
     choice: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -112,5 +123,13 @@ class Failed:
 
 
 Event: TypeAlias = (
-    Started | ReasoningDelta | TextDelta | ToolCallStarted | ToolArgumentsDelta | ToolCallFinished | Finished | Failed
+    Started
+    | ReasoningDelta
+    | TextDelta
+    | RefusalDelta
+    | ToolCallStarted
+    | ToolArgumentsDelta
+    | ToolCallFinished
+    | Finished
+    | Failed
 )

@@ -198,7 +198,17 @@ class Engine:
         thinking = () if layout is None else (layout.open_marker.name, layout.close_marker.name)
         known = loaded.dialect.definition.markers if readable else thinking
         scope = (request.protocol, request.request_id)
-        return ChoiceAnswer(loaded.vocabulary, parser, request.stop, choice, scope, frozenset(known))
+        refusal_after = None if loaded.script is None else loaded.script.answer_to(request).refusal_after
+        return ChoiceAnswer(
+            loaded.vocabulary,
+            parser,
+            request.stop,
+            choice,
+            scope,
+            frozenset(known),
+            max_calls=request.max_tool_calls,
+            refusal_after=refusal_after,
+        )
 
     def _choices(self, request: Request, loaded: Loaded, prompt: Prompt) -> tuple[ChoicePlan, ...]:
         given = request.sampling

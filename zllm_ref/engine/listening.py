@@ -70,11 +70,11 @@ class AnswerListener:
                 break  # the end itself is no part of the answer
             self._num_tokens += 1
             events += answer.push(token.token_id, self._logprob(token))
-            if answer.stop_string is not None:
+            if answer.stop_string is not None or answer.is_full:
                 break
         if events:
             self._listener(events)
-        return answer.stop_string is not None
+        return answer.stop_string is not None or answer.is_full
 
     def on_ended(self, choice: int, reason: EndReason, stop_token: int | None) -> None:
         answer = self._choices[choice]
@@ -84,6 +84,8 @@ class AnswerListener:
             finish = FinishReason.STOP_STRING
         elif answer.has_calls and finish is FinishReason.END:
             finish = FinishReason.TOOL_CALLS
+        elif answer.has_refused and finish is FinishReason.END:
+            finish = FinishReason.REFUSAL
         if answer.is_whole:
             settings = self._request.reasoning
             self._replay.remember(answer.message(), answer.ids, settings, starts_in_reasoning=self._starts_in_reasoning)

@@ -6,17 +6,22 @@ text in it; before all that one sentence of reasoning, where it is asked for and
 
     {"tokens_per_step": 1,
      "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
-                  "fault": {"after_tokens": 5, "stall_seconds": 2}}]}
+                  "when_offered": "f", "fault": {"after_tokens": 5, "stall_seconds": 2}},
+                 {"segments": [{"text": "…"}, {"refusal": "…"}]}]}
 
 The answer is chosen by how many times the assistant has already spoken, round and round: the same request always gets the
-same answer. A fault before the first token has `after_tokens` 0; without `stall_seconds` the runtime fails there.
+same answer. One with `when_offered` is there only for requests that offer this tool, so that an agent's main loop and its small
+requests without tools may be served from one script. A call has `arguments`, or the `input` of a free-form
+tool, and may have a `namespace`. A refusal is
+text as its protocol tells it, and stands last. A fault before the first token has `after_tokens` 0; without `stall_seconds` the
+runtime fails there.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,11 +62,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class ScriptedAnswer:
-    """Reasoning, then text and calls in their order."""
+    """Reasoning, then text and calls in their order. `refusal_after`: so many characters of the text are none of the refusal."""
 
     reasoning: str = ""
     parts: tuple[Part, ...] = ()
     fault: Fault | None = None
+    when_offered: str | None = None
+    refusal_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,12 @@ class Script:
     tokens_per_step: int = 1
 
     def answer_to(self, request: Request) -> ScriptedAnswer:
-        if self.answers:
-            spoken = sum(message.role is Role.ASSISTANT for message in request.messages)
-            return self.answers[spoken % len(self.answers)]
-        return _unscripted(request)
+        offered = {tool.name for tool in request.tools}
+        fitting = [one for one in self.answers if one.when_offered is None or one.when_offered in offered]
+        if not fitting:
+            return _unscripted(request)
+        spoken = sum(message.role is Role.ASSISTANT for message in request.messages)
+        return fitting[spoken % len(fitting)]
 
 
 @dataclass
@@ -135,20 +144,38 @@ def _read_answer(value: Any, where: str) -> ScriptedAnswer:
         raise ScriptError(f"{where}: got {value!r:.80}, allowed an object with a list of segments")
     reasoning = ""
     parts: list[Part] = []
+    refusal_after = None
     for index, segment in enumerate(value.get("segments", [])):
+        if refusal_after is not None:
+            raise ScriptError(f"{where}.segments[{index}]: got {segment!r:.80}, allowed nothing after a refusal")
         match segment:
             case {"reasoning": str(text)}:
                 reasoning += text
             case {"text": str(text)}:
                 parts.append(Text(text))
-            case {"call": {"name": str(name), "arguments": dict(arguments)}}:
-                parts.append(ToolCall("", name, _object(arguments)))
-            case {"call": {"name": str(name), "arguments": str(text)}}:
-                parts.append(ToolCall("", name, _parse(text, where)))
+            case {"call": {"name": str(name), "arguments": dict(arguments), **more}}:
+                parts.append(ToolCall("", name, _object(arguments), _namespace(more, where)))
+            case {"call": {"name": str(name), "arguments": str(text), **more}}:
+                parts.append(ToolCall("", name, _parse(text, where), _namespace(more, where)))
+            case {"call": {"name": str(name), "input": str(text), **more}}:
+                parts.append(CustomToolCall("", name, text, _namespace(more, where)))
+            case {"refusal": str(text)}:
+                refusal_after = sum(len(part.text) for part in parts if isinstance(part, Text))
+                parts.append(Text(text))
             case _:
-                raise ScriptError(f"{where}.segments[{index}]: got {segment!r:.80}, allowed reasoning, text or call")
-    fault = value.get("fault")
-    return ScriptedAnswer(reasoning, tuple(parts), None if fault is None else _read_fault(fault, where))
+                allowed = "reasoning, text, call or refusal"
+                raise ScriptError(f"{where}.segments[{index}]: got {segment!r:.80}, allowed {allowed}")
+    fault, offered = value.get("fault"), value.get("when_offered")
+    if offered is not None and not isinstance(offered, str):
+        raise ScriptError(f"{where}.when_offered: got {offered!r:.80}, allowed the name of a tool")
+    return ScriptedAnswer(reasoning, tuple(parts), None if fault is None else _read_fault(fault, where), offered, refusal_after)
+
+
+def _namespace(call: Mapping[Any, Any], where: str) -> str | None:
+    namespace = call.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise ScriptError(f"{where}: namespace: got {namespace!r:.80}, allowed a string")
+    return namespace
 
 
 def _read_fault(value: Any, where: str) -> Fault:

@@ -98,8 +98,8 @@ class ResponseStore:
         with self._transaction() as database:
             database.execute(
                 "INSERT INTO responses VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
-                "status = excluded.status, body = excluded.body, cache_id = excluded.cache_id, size = excluded.size, "
-                "used = excluded.used",
+                "status = excluded.status, body = excluded.body, cache_id = excluded.cache_id, used = excluded.used, size = "
+                "excluded.size + (SELECT COALESCE(SUM(LENGTH(data)), 0) FROM frames WHERE response_id = excluded.id)",
                 row,
             )
             database.execute("DELETE FROM responses WHERE used < ?", (now - self._ttl_seconds,))
@@ -136,6 +136,8 @@ class ResponseStore:
             known = database.execute("SELECT 1 FROM responses WHERE id = ?", (identity,)).fetchone()
             if known:
                 database.executemany("INSERT OR REPLACE INTO frames VALUES (?,?,?,?)", rows)
+                added = sum(len(frame.data) for frame in frames)
+                database.execute("UPDATE responses SET size = size + ? WHERE id = ?", (added, identity))
 
     def frames(self, identity: str) -> list[StoredFrame]:
         with self._lock:

@@ -17,8 +17,9 @@ from dataclasses import replace
 from types import TracebackType
 
 from zllm_ref.canonical.error import ApiError
-from zllm_ref.canonical.event import Event, Failed, Finished, ReasoningDelta, Started, TextDelta, ToolArgumentsDelta
+from zllm_ref.canonical.event import Event, Failed, Finished, ReasoningDelta, RefusalDelta, Started, TextDelta, ToolArgumentsDelta
 from zllm_ref.canonical.usage import Usage
+from zllm_ref.inspector import State
 from zllm_ref.protocols.sse import Frame
 from zllm_ref.server.answer import Answer
 from zllm_ref.server.engine_port import Generation
@@ -37,7 +38,8 @@ class Turn:
         self._call = call
         self._queue = EventQueue(asyncio.get_running_loop(), state.settings.heartbeat_seconds)
         guard = Guard(wire.grammar, call.request.request_id, call.profile)
-        self._answer = Answer(stream, guard, call.request.num_choices)
+        self.record = state.recorder.get(call.request.request_id) if state.recorder is not None else None
+        self._answer = Answer(stream, guard, call.request.num_choices, self.record)
         self._generation: Generation | None = None
         self.started: Started | None = None
         self.is_committed = False
@@ -49,6 +51,7 @@ class Turn:
         try:
             self._generation = await self._submit()
         except BaseException as error:
+            self._show_end(State.REFUSED if isinstance(error, ApiError) else State.CANCELLED, error)
             self._close("error" if isinstance(error, ApiError) else "cancelled")
             raise
         return self
@@ -58,6 +61,8 @@ class Turn:
         assert self._generation is not None
         if not is_ok:
             self._generation.cancel()
+        failure = self._answer.error or (error if isinstance(error, ApiError) else None)
+        self._show_end(State.ENDED if is_ok else State.FAILED if failure is not None else State.CANCELLED, failure)
         self._close("ok" if is_ok else "error" if self._answer.error is not None or isinstance(error, ApiError) else "cancelled")
 
     @property
@@ -97,6 +102,10 @@ class Turn:
             if frames or self._answer.is_ended:
                 return frames
 
+    def say(self, frames: list[Frame]) -> list[Frame]:
+        """Frames that are due before any event. Raises GrammarBroken."""
+        return self._answer.say(frames)
+
     def stop(self, error: ApiError) -> None:
         """Ends the answer with this error at its next step."""
         self._stopped = error
@@ -108,10 +117,9 @@ class Turn:
 
     def end(self, frames: list[Frame]) -> list[Frame]:
         """Takes these frames for the end of the answer: something else than the engine ended it."""
-        self._answer.is_ended = True
         if self._generation is not None:
             self._generation.cancel()
-        return frames
+        return self._answer.end(frames)
 
     @property
     def usage_so_far(self) -> Usage:
@@ -122,10 +130,14 @@ class Turn:
     def _see(self, event: Event) -> None:
         if isinstance(event, Started):
             self.started = event
-        elif isinstance(event, TextDelta | ReasoningDelta | ToolArgumentsDelta):
+        elif isinstance(event, TextDelta | ReasoningDelta | RefusalDelta | ToolArgumentsDelta):
             self._num_deltas += 1
         elif isinstance(event, Finished) and event.choice == self._call.request.num_choices - 1:
             self._state.metrics.count_usage(event.usage)
+
+    def _show_end(self, end: State, error: BaseException | None) -> None:
+        if self.record is not None:
+            self.record.on_end(end, error.message if isinstance(error, ApiError) else None)
 
     async def _submit(self) -> Generation:
         """In a thread: rendering and encoding block. One that is cancelled meanwhile still cancels what it started."""

@@ -10,10 +10,11 @@ from conformance.checker.laws.law import Laws, Text, at_path
 
 
 class _Call:
-    __slots__ = ("arguments", "name", "scanner")
+    __slots__ = ("arguments", "is_custom", "name", "scanner")
 
-    def __init__(self, name: object) -> None:
+    def __init__(self, name: object, is_custom: bool) -> None:
         self.name = name
+        self.is_custom = is_custom
         self.arguments = Text()
         self.scanner = JsonScanner()
 
@@ -170,21 +171,25 @@ class ChatLaws(Laws):
         if type(number) is not int:
             return
         at = f"choices[{index}].tool_calls[{number}]"
-        function = call.get("function") if isinstance(call.get("function"), dict) else {}
+        is_custom = isinstance(call.get("custom"), dict)
+        function = call["custom"] if is_custom else call.get("function") if isinstance(call.get("function"), dict) else {}
         is_first = state.open_call is None or state.open_call[0] != number
         if is_first:
             self._close_call(index, state, None)
-            state.open_call = (number, _Call(at_path(function, "name")))
+            state.open_call = (number, _Call(at_path(function, "name"), is_custom))
             self._check_opening(at, state, call, function)
         elif "id" in call and call["id"] is None:
             self.report("CH12", f"{at}.id", "no id on a later fragment", "null")
         elif call.get("id") is None and at_path(function, "name") is None and isinstance(function, dict) and "name" in function:
             self.report("CH12", f"{at}.function.name", "no name on a later fragment", "null")
-        piece = at_path(function, "arguments")
+        piece = at_path(function, "input" if is_custom else "arguments")
         assert state.open_call is not None
+        if state.open_call[1].is_custom != is_custom:
+            self.report("CH11", at, "one kind of call from its first fragment to its last", "another kind")
         if isinstance(piece, str):
             state.open_call[1].arguments.add(piece)
-            state.open_call[1].scanner.feed(piece)
+            if not is_custom:
+                state.open_call[1].scanner.feed(piece)
 
     def _check_opening(self, at: str, state: _Choice, call: dict[str, Any], function: object) -> None:
         identity, name = call.get("id"), at_path(function, "name")
@@ -196,11 +201,12 @@ class ChatLaws(Laws):
             state.ids.add(identity)
         if not (isinstance(name, str) and name):
             self.report("CH11", f"{at}.function.name", "the tool's name on the first fragment", name)
-        if call.get("type") != "function":
-            self.report("CH11", f"{at}.type", "function on the first fragment", call.get("type"))
+        kind = "custom" if isinstance(call.get("custom"), dict) else "function"
+        if call.get("type") != kind:
+            self.report("CH11", f"{at}.type", f"{kind} on the first fragment", call.get("type"))
         tools = at_path(self.request, "tools")
         if isinstance(tools, list) and tools and isinstance(name, str):
-            names = {at_path(tool, "function", "name") for tool in tools}
+            names = {at_path(tool, "function", "name") or at_path(tool, "custom", "name") for tool in tools}
             if None not in names and name not in names:
                 self.report("CH11", f"{at}.function.name", f"one of the request's tools {sorted(names)}", name)
 
@@ -211,7 +217,7 @@ class ChatLaws(Laws):
         state.open_call = None
         if len(state.calls) < 4096:
             state.calls.append((call.name, call.arguments))
-        if reason in ("length", "content_filter"):
+        if call.is_custom or reason in ("length", "content_filter"):
             return
         error = call.scanner.finish()
         if error is None and call.scanner.kind != "{":

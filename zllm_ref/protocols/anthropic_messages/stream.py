@@ -17,6 +17,7 @@ from zllm_ref.canonical.event import (
     Finished,
     FinishReason,
     ReasoningDelta,
+    RefusalDelta,
     Started,
     TextDelta,
     ToolArgumentsDelta,
@@ -41,6 +42,7 @@ _STOP_REASONS = {
     FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
     FinishReason.TOOL_CALLS: "tool_use",
     FinishReason.CONTENT_FILTER: "refusal",
+    FinishReason.REFUSAL: "refusal",
 }
 
 
@@ -61,7 +63,7 @@ class Stream:
             case Started():
                 self._cache_id = event.cache_id
                 return [self._message_start(event.usage)]
-            case TextDelta():
+            case TextDelta() | RefusalDelta():  # this API has no block for a refusal: it is text, and the stop reason says so
                 if not event.text:
                     return []
                 return [*self._switched("text"), self._delta(event.text)]
@@ -136,7 +138,14 @@ class Stream:
     def _finished(self, event: Finished) -> list[Frame]:
         reason = _STOP_REASONS[event.reason]
         stop_string = event.stop_string if reason == "stop_sequence" else None
-        delta = {"stop_reason": reason, "stop_sequence": stop_string, "stop_details": None, "container": None}  # AN9 AN10
+        delta: dict[str, Any] = {
+            "stop_reason": reason,
+            "stop_sequence": stop_string,
+            "stop_details": None,
+            "container": None,
+        }  # AN9 AN10
+        if reason == "refusal":
+            delta["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
         last: dict[str, Any] = {"type": "message_delta", "delta": delta, "usage": render_usage(self._call, event.usage)}
         if self._cache_id is not None:
             last["zllm"] = {"cache_id": self._cache_id}

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 
 from zllm_ref.canonical.json_value import JsonObject, JsonValue
-from zllm_ref.canonical.message import Message, Part, Reasoning, Role, Text, ToolCall
+from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning, Role, Text, ToolCall
 from zllm_ref.canonical.request import (
     CacheSettings,
+    CustomTool,
     FunctionTool,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -35,6 +36,7 @@ _MAX_STOPS = 4
 _MAX_TOKENS = 2**31 - 1
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+_TOOL_KINDS = ("function", "custom")
 _TOKEN_ID = re.compile(r"[0-9]{1,9}\Z")
 
 
@@ -146,9 +148,12 @@ def _tool_call(call: Reader) -> Part:
     identity = call.required_string("id")
     if not identity:
         raise invalid(call.at("id"), identity, "a non-empty id")
-    call.string("type", allowed=("function",))
-    body = Reader(call.require("function"), call.at("function"))
+    kind = call.string("type", allowed=_TOOL_KINDS) or "function"
+    body = Reader(call.require(kind), call.at(kind))
     name = tool_name(body.required_string("name"), body.at("name"))
+    if kind == "custom":
+        body.require("input")
+        return CustomToolCall(identity, name, body.string("input") or "")
     body.require("arguments")
     return ToolCall(identity, name, arguments_of(body.string("arguments") or "", body.at("arguments")))
 
@@ -172,17 +177,28 @@ def _content(message: Reader, *allowed: str) -> list[Text]:
 
 def _tool(item: Reader) -> Tool:
     kind = item.required_string("type")
-    if kind == "function":
-        body = Reader(item.require("function"), item.at("function"))
-        parameters = body.object("parameters")
-        return FunctionTool(
-            name=tool_name(body.required_string("name"), body.at("name")),
-            description=body.string("description"),
-            parameters=None if parameters is None else parameters.value,
-            strict=body.boolean("strict"),
-        )
-    # Chunks have no documented form for a free-form call: the Responses API has.
-    raise unsupported(item.at("type"), f"tool type '{kind[:100]}'", "tools of this endpoint are functions")
+    if kind not in _TOOL_KINDS:
+        raise unsupported(item.at("type"), f"tool type '{kind[:100]}'", "tools here are function and custom")
+    body = Reader(item.require(kind), item.at(kind))
+    name, description = tool_name(body.required_string("name"), body.at("name")), body.string("description")
+    if kind == "custom":
+        return CustomTool(name, description, _grammar(body))
+    parameters = body.object("parameters")
+    return FunctionTool(
+        name=name,
+        description=description,
+        parameters=None if parameters is None else parameters.value,
+        strict=body.boolean("strict"),
+    )
+
+
+def _grammar(tool: Reader) -> tuple[str, str] | None:
+    """What the input of a free-form tool must match; None: any text."""
+    shape = tool.object("format")
+    if shape is None or shape.required_string("type", allowed=("text", "grammar")) == "text":
+        return None
+    grammar = Reader(shape.require("grammar"), shape.at("grammar"))
+    return grammar.required_string("syntax", allowed=("lark", "regex")), grammar.required_string("definition")
 
 
 def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
@@ -198,7 +214,7 @@ def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
             raise invalid("tool_choice", value, "required only with tools")
         return choice
     chosen = Reader(value, "tool_choice")
-    kind = chosen.required_string("type", allowed=("function", "allowed_tools"))
+    kind = chosen.required_string("type", allowed=(*_TOOL_KINDS, "allowed_tools"))
     body = Reader(chosen.require(kind), chosen.at(kind))
     if kind != "allowed_tools":
         return ToolChoiceNamed(require_tool(tools, body.required_string("name"), body.at("name")))
@@ -206,8 +222,8 @@ def _tool_choice(reader: Reader, tools: tuple[Tool, ...]) -> ToolChoice:
     body.require("tools")
     names = []
     for item in body.objects("tools"):
-        item.required_string("type", allowed=("function",))
-        named = Reader(item.require("function"), item.at("function"))
+        what = item.required_string("type", allowed=_TOOL_KINDS)
+        named = Reader(item.require(what), item.at(what))
         names.append(require_tool(tools, named.required_string("name"), named.at("name")))
     if not names:
         raise invalid(body.at("tools"), (), "at least one tool")

@@ -6,6 +6,8 @@ from typing import Any
 
 from zllm_ref.protocols.sse import Frame, dump
 
+_GROWING = {"function": "arguments", "custom": "input"}
+
 
 class Accumulator:
     """Takes the frames of a `Stream` made with `include_usage=True`."""
@@ -37,10 +39,10 @@ class Accumulator:
 
 class _Choice:
     def __init__(self) -> None:
-        self._texts: dict[str, list[str] | None] = {"content": None, "reasoning_content": None}
+        self._texts: dict[str, list[str] | None] = {"content": None, "refusal": None, "reasoning_content": None}
         self._calls: list[dict[str, Any]] = []
         self._arguments: list[list[str]] = []
-        self._logprobs: list[Any] | None = None
+        self._logprobs: dict[str, list[Any] | None] | None = None
         self._finish_reason: str | None = None
 
     def on(self, choice: dict[str, Any]) -> None:
@@ -53,28 +55,37 @@ class _Choice:
         for call in delta.get("tool_calls", ()):
             self._on_call(call)
         if choice["logprobs"] is not None:
-            if self._logprobs is None:
-                self._logprobs = []
-            self._logprobs.extend(choice["logprobs"]["content"])
+            self._on_logprobs(choice["logprobs"])
         if choice["finish_reason"] is not None:
             self._finish_reason = choice["finish_reason"]
 
+    def _on_logprobs(self, logprobs: dict[str, Any]) -> None:
+        if self._logprobs is None:
+            self._logprobs = {"content": None, "refusal": None}
+        for name, tokens in logprobs.items():
+            known = self._logprobs[name]
+            if tokens is not None and known is not None:
+                known.extend(tokens)
+            elif tokens is not None:
+                self._logprobs[name] = list(tokens)
+
     def _on_call(self, call: dict[str, Any]) -> None:
+        kind = "custom" if "custom" in call else "function"
         if "id" in call:
-            self._calls.append({name: call[name] for name in ("id", "type", "function")})
+            self._calls.append({name: call[name] for name in ("id", "type", kind)})
             self._arguments.append([])
             return
-        self._arguments[call["index"]].append(call["function"]["arguments"])
+        self._arguments[call["index"]].append(call[kind][_GROWING[kind]])
 
     def result(self, index: int) -> dict[str, Any]:
-        content, reasoning = self._texts["content"], self._texts["reasoning_content"]
-        message: dict[str, Any] = {"role": "assistant", "content": None if content is None else "".join(content)}
-        message |= {"refusal": None, "annotations": []}
-        if reasoning is not None:
-            message["reasoning_content"] = "".join(reasoning)
+        texts = {name: None if pieces is None else "".join(pieces) for name, pieces in self._texts.items()}
+        message: dict[str, Any] = {"role": "assistant", "content": texts["content"], "refusal": texts["refusal"]}
+        message["annotations"] = []
+        if texts["reasoning_content"] is not None:
+            message["reasoning_content"] = texts["reasoning_content"]
         if self._calls:
             for call, pieces in zip(self._calls, self._arguments, strict=True):
-                call["function"]["arguments"] = "".join(pieces)
+                kind = call["type"]
+                call[kind][_GROWING[kind]] = "".join(pieces)
             message["tool_calls"] = self._calls
-        logprobs = None if self._logprobs is None else {"content": self._logprobs, "refusal": None}
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self._finish_reason}
+        return {"index": index, "message": message, "logprobs": self._logprobs, "finish_reason": self._finish_reason}

@@ -17,6 +17,7 @@ from zllm_ref.canonical.event import (
     Finished,
     FinishReason,
     ReasoningDelta,
+    RefusalDelta,
     Started,
     TextDelta,
     TokenLogprob,
@@ -41,6 +42,7 @@ _FINISH_REASONS = {
     FinishReason.CONTEXT_FULL: "length",
     FinishReason.TOOL_CALLS: "tool_calls",
     FinishReason.CONTENT_FILTER: "content_filter",
+    FinishReason.REFUSAL: "stop",  # the refusal itself says what it is
 }
 
 
@@ -49,6 +51,8 @@ class _Choice:
     is_open: bool = False
     is_finished: bool = False
     argument_pieces: int = 0
+    is_custom: bool = False
+    """The open call is one of a free-form tool."""
 
 
 class Stream:
@@ -77,6 +81,12 @@ class Stream:
                     return []
                 piece = f'{{"content":{quote(event.text)}}}'
                 return [*self._opened(event.choice, '""'), self._chunk(event.choice, piece, self._logprobs(event.logprobs))]
+            case RefusalDelta():
+                if not event.text and not event.logprobs:
+                    return []
+                piece = f'{{"refusal":{quote(event.text)}}}'
+                logprobs = self._logprobs(event.logprobs, "refusal")
+                return [*self._opened(event.choice, "null"), self._chunk(event.choice, piece, logprobs)]
             case ReasoningDelta():
                 if not event.text:
                     return []
@@ -112,19 +122,26 @@ class Stream:
         return Frame(self._head + choice + self._tail)
 
     def _tool_open(self, event: ToolCallStarted) -> Frame:
-        self._choices[event.choice].argument_pieces = 0
+        choice = self._choices[event.choice]
+        choice.argument_pieces, choice.is_custom = 0, event.custom
         call: dict[str, Any] = {"index": event.ordinal, "id": event.call_id}  # CH10 CH11
-        call |= {"type": "function", "function": {"name": event.name, "arguments": ""}}
+        if event.custom:
+            call |= {"type": "custom", "custom": {"name": event.name, "input": ""}}
+        else:
+            call |= {"type": "function", "function": {"name": event.name, "arguments": ""}}
         return self._chunk(event.choice, dump({"tool_calls": [call]}))
 
     def _tool_piece(self, index: int, ordinal: int, text: str) -> Frame:
         """CH12: neither id nor name again: readers would append them."""
-        self._choices[index].argument_pieces += 1
-        return self._chunk(index, f'{{"tool_calls":[{{"index":{ordinal},"function":{{"arguments":{quote(text)}}}}}]}}')
+        choice = self._choices[index]
+        choice.argument_pieces += 1
+        body = f'"custom":{{"input":{quote(text)}}}' if choice.is_custom else f'"function":{{"arguments":{quote(text)}}}'
+        return self._chunk(index, f'{{"tool_calls":[{{"index":{ordinal},{body}}}]}}')
 
     def _tool_closed(self, event: ToolCallFinished) -> list[Frame]:
-        """CH14: the joined arguments are a JSON object, `{}` where the model wrote none."""
-        if self._choices[event.choice].argument_pieces:
+        """CH14: the joined arguments are a JSON object, `{}` where the model wrote none; free-form input may be empty."""
+        choice = self._choices[event.choice]
+        if choice.argument_pieces or choice.is_custom:
             return []
         return [self._tool_piece(event.choice, event.ordinal, event.arguments or "{}")]
 
@@ -150,10 +167,10 @@ class Stream:
             frames.append(Frame(f'{self._head}],"usage":{usage}{extension}}}'))
         return [*frames, DONE]
 
-    def _logprobs(self, tokens: tuple[TokenLogprob, ...]) -> str:
+    def _logprobs(self, tokens: tuple[TokenLogprob, ...], kind: str = "content") -> str:
         if not self._call.request.logprobs:
             return "null"
-        return dump({"content": [_token(token) for token in tokens], "refusal": None})  # CH21
+        return dump({"content": None, "refusal": None, kind: [_token(token) for token in tokens]})  # CH21
 
 
 def render_usage(usage: Usage) -> dict[str, Any]:

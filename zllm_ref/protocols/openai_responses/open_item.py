@@ -1,7 +1,8 @@
 """The output item that is being written: what it looks like when added, while it grows, and when done.
 
 A row a kind: names of its events and of its text field. Message text and raw reasoning are parts of `content`, summaries are
-parts of `summary`, calls have no parts: their text is a field of the item itself.
+parts of `summary`, calls have no parts: their text is a field of the item itself. A message may hold several parts, text and
+refusals, one after another.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from zllm_ref.protocols.sse import dump, quote
 
 
 @dataclass(frozen=True, slots=True)
-class _Growth:
-    """How the text of a kind of item travels. `part` None: the text is a field of the item."""
+class Growth:
+    """How the text of a kind of item travels. `part` None: the text is a field of the item. RS18: `has_logprobs`."""
 
     delta_event: str
     done_event: str
@@ -25,17 +26,27 @@ class _Growth:
     part: str | None = None
     part_events: tuple[str, str] = ("", "")
     index_field: str = ""
+    has_logprobs: bool = False
 
 
-_MESSAGE = _Growth(
+TEXT = Growth(
     "response.output_text.delta",
     "response.output_text.done",
     "text",
     "output_text",
     ("response.content_part.added", "response.content_part.done"),
     "content_index",
+    has_logprobs=True,
 )
-_RAW_REASONING = _Growth(
+REFUSAL = Growth(
+    "response.refusal.delta",
+    "response.refusal.done",
+    "refusal",
+    "refusal",
+    ("response.content_part.added", "response.content_part.done"),
+    "content_index",
+)
+RAW_REASONING = Growth(
     "response.reasoning_text.delta",
     "response.reasoning_text.done",
     "text",
@@ -43,7 +54,7 @@ _RAW_REASONING = _Growth(
     ("response.content_part.added", "response.content_part.done"),
     "content_index",
 )
-_SUMMARY = _Growth(
+SUMMARY = Growth(
     "response.reasoning_summary_text.delta",
     "response.reasoning_summary_text.done",
     "text",
@@ -51,27 +62,41 @@ _SUMMARY = _Growth(
     ("response.reasoning_summary_part.added", "response.reasoning_summary_part.done"),
     "summary_index",
 )
-_FUNCTION = _Growth("response.function_call_arguments.delta", "response.function_call_arguments.done", "arguments")
-_CUSTOM = _Growth("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done", "input")
+FUNCTION = Growth("response.function_call_arguments.delta", "response.function_call_arguments.done", "arguments")
+CUSTOM = Growth("response.custom_tool_call_input.delta", "response.custom_tool_call_input.done", "input")
+
+GROWTHS = (TEXT, REFUSAL, RAW_REASONING, SUMMARY, FUNCTION, CUSTOM)
 
 
 class OpenItem:
     """`constant` are the fields that never change (RS6); the text is kept in pieces and joined once."""
 
     def __init__(
-        self, call: ResponsesRequest, kind: str, index: int, identity: str, constant: dict[str, Any], growth: _Growth
+        self, call: ResponsesRequest, kind: str, index: int, identity: str, constant: dict[str, Any], growth: Growth
     ) -> None:
         self.kind = kind
         self.index = index
         self._call = call
         self._identity = identity
         self._constant = constant
+        self._item_place = f'"item_id":{quote(identity)},"output_index":{index}'
+        self._closed_parts: list[dict[str, Any]] = []
+        self._start(growth)
+
+    def _start(self, growth: Growth) -> None:
         self._growth = growth
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
-        place = f'"item_id":{quote(identity)},"output_index":{index}'
-        self._place = place + (f',"{growth.index_field}":0' if growth.part else "")
+        self._place = self._item_place + (f',"{growth.index_field}":{len(self._closed_parts)}' if growth.part else "")
         self._delta_head = self._place + ',"delta":'
+
+    def next_part(self, growth: Growth) -> None:
+        """The open part is closed, and another begins."""
+        self._closed_parts.append(self._part("".join(self._pieces), self._logprobs))
+        self._start(growth)
+
+    def grows_by(self, growth: Growth) -> bool:
+        return self._growth is growth
 
     @property
     def delta_event(self) -> str:
@@ -92,7 +117,7 @@ class OpenItem:
     def delta(self, text: str, logprobs: list[Any] | None) -> str:
         """The body of one delta event."""
         self._pieces.append(text)
-        if self.kind != "message":
+        if not self._growth.has_logprobs:
             return self._delta_head + quote(text)
         if logprobs is None:
             return f'{self._delta_head}{quote(text)},"logprobs":[]'  # RS18
@@ -103,7 +128,7 @@ class OpenItem:
         """RS8, RS9: the done events repeat what the deltas joined to."""
         text = "".join(self._pieces)
         body = f'{self._place},"{self._growth.text_field}":{quote(text)}'
-        if self.kind == "message":
+        if self._growth.has_logprobs:
             body += f',"logprobs":{dump(self._logprobs)}'
         if self.kind in ("function_call", "custom_tool_call"):
             body += f',"name":{quote(self._constant["name"])}'
@@ -116,8 +141,8 @@ class OpenItem:
         return dump(self._item(status, "".join(self._pieces)))
 
     def _part(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
-        part: dict[str, Any] = {"type": self._growth.part, "text": text}
-        if self.kind == "message":
+        part: dict[str, Any] = {"type": self._growth.part, self._growth.text_field: text}
+        if self._growth.has_logprobs:
             part |= {"annotations": [], "logprobs": logprobs}
         return part
 
@@ -125,7 +150,7 @@ class OpenItem:
         item: dict[str, Any] = {"id": self._identity, "type": self.kind}
         if self.kind == "reasoning":
             parts = [] if text is None else [self._part(text, [])]
-            shown = self._growth is _SUMMARY
+            shown = self._growth is SUMMARY
             item["summary"] = parts if shown else []
             if not shown:
                 item["content"] = parts
@@ -134,17 +159,17 @@ class OpenItem:
             return item
         item["status"] = status
         if self.kind == "message":
-            parts = [] if text is None else [self._part(text, self._logprobs)]
+            parts = [] if text is None else [*self._closed_parts, self._part(text, self._logprobs)]
             return item | {"role": "assistant", "content": parts}
         return item | self._constant | {self._growth.text_field: text or ""}
 
 
-def message_item(call: ResponsesRequest, index: int) -> OpenItem:
-    return OpenItem(call, "message", index, _identity("msg", call, index), {}, _MESSAGE)
+def message_item(call: ResponsesRequest, index: int, growth: Growth = TEXT) -> OpenItem:
+    return OpenItem(call, "message", index, _identity("msg", call, index), {}, growth)
 
 
 def reasoning_item(call: ResponsesRequest, index: int) -> OpenItem:
-    growth = _SUMMARY if call.summarise else _RAW_REASONING
+    growth = SUMMARY if call.summarise else RAW_REASONING
     return OpenItem(call, "reasoning", index, _identity("rs", call, index), {}, growth)
 
 
@@ -153,7 +178,7 @@ def call_item(call: ResponsesRequest, index: int, event: ToolCallStarted) -> Ope
     constant: dict[str, Any] = {"call_id": event.call_id, "name": event.name}
     if event.namespace is not None:
         constant["namespace"] = event.namespace
-    kind, prefix, growth = ("custom_tool_call", "ctc", _CUSTOM) if event.custom else ("function_call", "fc", _FUNCTION)
+    kind, prefix, growth = ("custom_tool_call", "ctc", CUSTOM) if event.custom else ("function_call", "fc", FUNCTION)
     return OpenItem(call, kind, index, _identity(prefix, call, index), constant, growth)
 
 

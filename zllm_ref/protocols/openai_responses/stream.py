@@ -1,13 +1,16 @@
 """Canonical events to Responses events.
 
-    created in_progress item* (completed | incomplete | failed)        one item open at a time, numbered as they are added
+    created [queued] in_progress item* (completed | incomplete | failed)    one item open at a time, numbered as they are added
     item = output_item.added body output_item.done
+
+A background response is queued until its first token; its client has an id long before that.
 
 A part keeps the constant half of its delta events serialised; a delta costs the quoting of its text and one concatenation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, assert_never
 
 from zllm_ref.canonical.error import ApiError
@@ -17,6 +20,7 @@ from zllm_ref.canonical.event import (
     Finished,
     FinishReason,
     ReasoningDelta,
+    RefusalDelta,
     Started,
     TextDelta,
     TokenLogprob,
@@ -27,7 +31,7 @@ from zllm_ref.canonical.event import (
 from zllm_ref.canonical.usage import Usage
 from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.openai_responses.error import render_failure
-from zllm_ref.protocols.openai_responses.open_item import OpenItem, call_item, message_item, reasoning_item
+from zllm_ref.protocols.openai_responses.open_item import REFUSAL, TEXT, Growth, OpenItem, call_item, message_item, reasoning_item
 from zllm_ref.protocols.openai_responses.request import ResponsesRequest
 from zllm_ref.protocols.openai_responses.response import render_response
 from zllm_ref.protocols.sse import DONE, Frame
@@ -46,6 +50,7 @@ class Stream:
     def __init__(self, call: ResponsesRequest) -> None:
         self._call = call
         self._sequence_number = 0
+        self._is_created = False
         self._is_open = False
         self._cache_id: str | None = None
         self._output: list[str] = []
@@ -65,13 +70,11 @@ class Stream:
             case TextDelta():
                 if not event.text and not event.logprobs:
                     return []
-                frames = self._switched("message")
-                return [*frames, self._delta(event.text, self._logprobs(event.logprobs))]
+                return [*self._in_message(TEXT), self._delta(event.text, self._logprobs(event.logprobs))]
+            case RefusalDelta():
+                return [*self._in_message(REFUSAL), self._delta(event.text)] if event.text else []
             case ReasoningDelta():
-                if not event.text:
-                    return []
-                frames = self._switched("reasoning")
-                return [*frames, self._delta(event.text)]
+                return [*self._in_reasoning(), self._delta(event.text)] if event.text else []
             case ToolCallStarted():
                 return [*self._closed("completed"), *self._added(call_item(self._call, len(self._output), event))]
             case ToolArgumentsDelta():
@@ -114,25 +117,45 @@ class Stream:
         response = render_response(self._call, "incomplete", self._output, usage=usage, incomplete_reason=reason)
         return [*frames, *self._terminal("incomplete", response)]
 
+    def created(self) -> list[Frame]:
+        """RS1: the first events of a response, before anything is known of its answer. Nothing the second time."""
+        if self._is_created:
+            return []
+        self._is_created = True
+        names, status = (("created", "queued"), "queued") if self._call.background else (("created",), "in_progress")
+        response = render_response(self._call, status)
+        return [self._frame(f"response.{name}", f'"response":{response}') for name in names]
+
     def _opened(self) -> list[Frame]:
         if self._is_open:
             return []
         self._is_open = True
-        response = render_response(self._call, "in_progress")
-        return [self._frame(f"response.{name}", f'"response":{response}') for name in ("created", "in_progress")]  # RS1
+        frames = self.created()
+        return [*frames, self._frame("response.in_progress", f'"response":{render_response(self._call, "in_progress")}')]
 
-    def _switched(self, kind: str) -> list[Frame]:
-        """Events that close the open item, if it is of another kind, and add one of this kind."""
-        if self._item is not None and self._item.kind == kind:
+    def _in_message(self, growth: Growth) -> list[Frame]:
+        """Events after which a part of this kind is open in a message: the next part of an open one, or a new message."""
+        item = self._item
+        if item is None or item.kind != "message":
+            return [*self._closed("completed"), *self._added(message_item(self._call, len(self._output), growth))]
+        if item.grows_by(growth):
             return []
-        frames = self._closed("completed")
-        make = message_item if kind == "message" else reasoning_item
-        return [*frames, *self._added(make(self._call, len(self._output)))]
+        frames = self._of_item(item.part_done())
+        item.next_part(growth)
+        return frames + self._of_item(item.part_added())
+
+    def _in_reasoning(self) -> list[Frame]:
+        if self._item is not None and self._item.kind == "reasoning":
+            return []
+        return [*self._closed("completed"), *self._added(reasoning_item(self._call, len(self._output)))]
+
+    def _of_item(self, events: Iterable[tuple[str, str]]) -> list[Frame]:
+        return [self._frame(name, body) for name, body in events]
 
     def _added(self, item: OpenItem) -> list[Frame]:
         self._item = item
         frames = [self._frame("response.output_item.added", f'"output_index":{item.index},"item":{item.initial()}')]
-        return frames + [self._frame(name, body) for name, body in item.part_added()]
+        return frames + self._of_item(item.part_added())
 
     def _delta(self, text: str, logprobs: list[Any] | None = None) -> Frame:
         item = self._item
@@ -144,7 +167,7 @@ class Stream:
         item, self._item = self._item, None
         if item is None:
             return []
-        frames = [self._frame(name, body) for name, body in item.part_done()]
+        frames = self._of_item(item.part_done())
         final = item.final(status)
         self._output.append(final)
         return [*frames, self._frame("response.output_item.done", f'"output_index":{item.index},"item":{final}')]
@@ -160,7 +183,7 @@ class Stream:
     def _finished(self, event: Finished) -> list[Frame]:
         reason = _INCOMPLETE.get(event.reason)
         status = "completed" if reason is None else "incomplete"
-        frames = [] if self._item is not None or self._output else self._switched("message")
+        frames = [] if self._item is not None or self._output else self._in_message(TEXT)
         frames += self._closed(status)
         response = render_response(
             self._call, status, self._output, usage=event.usage, incomplete_reason=reason, cache_id=self._cache_id
