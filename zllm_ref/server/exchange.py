@@ -21,9 +21,11 @@ from starlette.types import Receive, Scope, Send
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.json_value import JsonObject
+from zllm_ref.inspector import Record
 from zllm_ref.protocols.body import read_body
 from zllm_ref.protocols.context import RequestContext
 from zllm_ref.protocols.sse import KEEP_ALIVE, Frame
+from zllm_ref.server import recording
 from zllm_ref.server.auth import Caller, authenticate
 from zllm_ref.server.http_io import ClientGone, Headers, header, read_request, safe_header, send_error, send_json
 from zllm_ref.server.state import ServerState, new_request_id
@@ -55,6 +57,8 @@ class Exchange:
         self._send = send
         self._has_started = False
         self._is_large = False
+        self._owner = ""
+        self.record: Record | None = None
 
     async def run(self, work: Callable[[Exchange], object]) -> None:
         """Runs an endpoint's work; every error becomes a response of the path's protocol, and none shows its insides."""
@@ -72,11 +76,14 @@ class Exchange:
 
     async def _refuse(self, error: ApiError) -> None:
         if not self._has_started:
+            recording.refused(self.state.recorder, self._errors, error, self.request_id)
             await send_error(self._send, self._errors, error, self.request_id)
 
     def authenticate(self) -> Caller:
         """Raises ApiError."""
-        return authenticate(self._scope, self.state.settings)
+        caller = authenticate(self._scope, self.state.settings)
+        self._owner = caller.owner
+        return caller
 
     async def body(self) -> JsonObject:
         encoding = header(self._scope, b"content-encoding")
@@ -85,6 +92,7 @@ class Exchange:
             raise ApiError(ErrorKind.UNSUPPORTED, message, param="content-encoding")
         raw = await read_request(self._scope, self._receive, self.state.settings.max_body_bytes)
         self._is_large = len(raw) > _INLINE_BYTES
+        self.record = recording.arrived(self.state.recorder, self._scope, self.request_id, self._owner, raw)
         return await self.translated(lambda: read_body(raw))
 
     async def translated(self, work: Callable[[], T]) -> T:
@@ -109,10 +117,14 @@ class Exchange:
 
     async def respond(self, text: str, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self._has_started = True
+        if self.record is not None and self.record.transport == "unary":
+            self.record.on_body(status, text)
         await send_json(self._send, status, text, [self._own_header, *headers])
 
     async def answer(self, wire: Wire, call: Call, stream: AnswerStream, before_end: BeforeEnd | None = None) -> None:
         """Submits the call and sends its answer, streamed or whole. `before_end` sees the last frames before the client does."""
+        if self.record is not None and call.stream:
+            self.record.transport = "sse"
         async with Turn(self.state, wire, call, stream) as turn, self.watched(turn.abandon):
             await (self._stream if call.stream else self._whole)(wire, call, turn, before_end or _nothing)
 
@@ -175,6 +187,8 @@ class Exchange:
 
     async def _start(self, headers: Headers) -> None:
         self._has_started = True
+        if self.record is not None:
+            self.record.status = 200
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _write(self, body: bytes, *, more: bool) -> None:

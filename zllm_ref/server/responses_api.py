@@ -30,6 +30,8 @@ async def create(exchange: Exchange) -> None:
     call = await _parsed(exchange, caller)
     call, stream = compaction.stream_of(await fitted(exchange.state, call))
     if call.background:
+        if exchange.record is not None:
+            exchange.record.transport = "background"
         run = BackgroundRun(exchange.state, call, caller, stream)
         exchange.state.background[call.id] = run
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.config import ServerSettings
+from zllm_ref.inspector import Recorder
 from zllm_ref.protocols.context import Profile, RequestContext
 from zllm_ref.protocols.seal import Seal
 from zllm_ref.server.engine_port import Engine
@@ -42,6 +43,8 @@ class ServerState:
     background: dict[str, BackgroundRun] = field(default_factory=dict)
     turns: set[Turn] = field(default_factory=set)
     is_closing: bool = False
+    recorder: Recorder | None = None
+    """None: nobody looks on, and nothing is recorded."""
 
     def context(self, request_id: str, namespace: str, originator: str = "") -> RequestContext:
         """Raises ApiError(OVERLOADED) while the model is still loading."""

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.event import Started
-from zllm_ref.canonical.json_value import JsonValue
+from zllm_ref.canonical.json_value import JsonValue, dump_json
 from zllm_ref.protocols import openai_responses
 from zllm_ref.protocols.openai_responses import session, stored
 from zllm_ref.protocols.openai_responses.compaction import stream_of
@@ -28,6 +28,7 @@ from zllm_ref.protocols.openai_responses.request import ResponsesRequest, input_
 from zllm_ref.protocols.openai_responses.response import TERMINAL, response_text
 from zllm_ref.protocols.openai_responses.session import Create, Steer
 from zllm_ref.protocols.sse import Frame
+from zllm_ref.server import recording
 from zllm_ref.server.auth import Caller, authenticate
 from zllm_ref.server.history import LocalResponse, load_history
 from zllm_ref.server.http_io import header, send_error
@@ -77,7 +78,7 @@ class WebSocketEndpoint:
             await receive()
             await send_error(_denial(send), RESPONSES_ERRORS, error, new_request_id())  # WS1: before the upgrade
             return
-        await Connection(self._state, caller, header(scope, b"originator"), receive, send).run()
+        await Connection(self._state, caller, scope, receive, send).run()
 
 
 def _denial(send: Send) -> Send:
@@ -90,10 +91,11 @@ def _denial(send: Send) -> Send:
 
 
 class Connection:
-    def __init__(self, state: ServerState, caller: Caller, originator: str, receive: Receive, send: Send) -> None:
+    def __init__(self, state: ServerState, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         self._state = state
         self._caller = caller
-        self._originator = originator
+        self._scope = scope
+        self._originator = header(scope, b"originator")
         self._receive = receive
         self._send = send
         self._sending = asyncio.Lock()
@@ -180,11 +182,21 @@ class Connection:
         return None
 
     async def _make(self, lane: Lane, create: Create) -> Create | None:
+        request_id = new_request_id()
+        raw = dump_json(create.body).encode("utf-8", "replace") if self._state.recorder is not None else b""
+        recording.arrived(self._state.recorder, self._scope, request_id, self._caller.owner, raw)
+        try:
+            return await self._make_recorded(lane, create, request_id)
+        except ApiError as error:
+            recording.refused(self._state.recorder, RESPONSES_ERRORS, error, request_id)
+            raise
+
+    async def _make_recorded(self, lane: Lane, create: Create, request_id: str) -> Create | None:
         body = create.body
         if lane.held_for is not None and body.get("previous_response_id") == lane.held_for:
             body = session.with_input(body, (*lane.held_input, *input_items_of(body)))
             lane.held_for, lane.held_input = None, []
-        context = self._state.context(new_request_id(), self._caller.namespace, self._originator)
+        context = self._state.context(request_id, self._caller.namespace, self._originator)
         local = {one.remembered.id: one.remembered for one in self._lanes.values() if one.remembered is not None}
         history = await load_history(self._state, self._caller, body, local)
         call, stream = stream_of(await fitted(self._state, openai_responses.parse_request(body, context, history)))
