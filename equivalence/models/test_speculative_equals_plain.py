@@ -91,6 +91,9 @@ class Oracle:
         places = range(self.known, min(self.known + min(limit, self.length), len(self.answer)))
         return [(self.answer[place] + 1) % 256 if place in self.lies else self.answer[place] for place in places]
 
+    def chances(self) -> Ids[float]:
+        return ()
+
     def judge(self, proposed: int, accepted: int) -> None:
         self.seen.append((proposed, accepted))
 
@@ -202,7 +205,7 @@ def test_after_a_round_the_state_is_that_of_as_many_single_rounds(name: str, acc
     for _ in range(accepted + 1):
         tell(single, decode_round(model, [single], 512)[0])
 
-    assert result == Verified(5, accepted)
+    assert (result.proposed, result.right, result.accepted) == (5, accepted, accepted)
     assert_same_end(drafted, single)
 
 
@@ -222,11 +225,12 @@ def test_a_fence_stands_at_every_guess(name: str, sampling: str) -> None:
 
 
 def test_a_draft_goes_no_further_than_the_fence_and_takes_up_what_it_forces() -> None:
-    assert fenced(PatternFence(), [1, 1, 1, 5, 3, 9, 9], 20) == [1, 1]  # the third 1 is forbidden
-    assert fenced(PatternFence(4), [1, 99, 98], 20) == [1, 11, 12]
-    assert fenced(PatternFence(4), [1, 11, 12, 1], 20) == [1, 11, 12, 1]
-    assert fenced(PatternFence(4), [1, 11, 12, 1], 2) == [1, 11]
-    assert fenced(None, [5, 6, 7], 2) == [5, 6]
+    no, yes = False, True
+    assert fenced(PatternFence(), [1, 1, 1, 5, 3, 9, 9], 20) == ([1, 1], [no, no])  # the third 1 is forbidden
+    assert fenced(PatternFence(4), [1, 99, 98], 20) == ([1, 11, 12], [no, yes, yes])
+    assert fenced(PatternFence(4), [1, 11, 12, 1], 20) == ([1, 11, 12, 1], [no, yes, yes, no])
+    assert fenced(PatternFence(4), [1, 11, 12, 1], 2) == ([1, 11], [no, yes])
+    assert fenced(None, [5, 6, 7], 2) == ([5, 6], [no, no])
 
 
 @torch.inference_mode()

@@ -57,9 +57,12 @@ def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionS
 
 def takes_the_largest(sequence: Sequence) -> bool:
     """True where the largest raw logit is the token, so that a round of such lanes is one argmax."""
-    if sequence.script is not None or not sequence.sampler.parameters.is_plain_greedy:
-        return False
-    return sequence.fence is None or sequence.fence.allowed() is None
+    return may_take_the_largest(sequence) and (sequence.fence is None or sequence.fence.allowed() is None)
+
+
+def may_take_the_largest(sequence: Sequence) -> bool:
+    """False where it never is the largest, at whatever place."""
+    return sequence.script is None and sequence.sampler.parameters.is_plain_greedy
 
 
 def choose(sequence: Sequence, row: Tensor) -> list[SampledToken]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from zllm_ref.cache.admission import Admission
 from zllm_ref.cache.restore import Restore
+from zllm_ref.runtime.draft.drafter import Drafter
 from zllm_ref.runtime.sequence import GenerationJob, Sequence, Timings
 from zllm_ref.runtime.state import SessionState
+from zllm_ref.runtime.verify import DraftedSequence
 
 
 @dataclass(eq=False)
@@ -29,6 +31,10 @@ class JobHandle:
     """The saved state that is on its way from SSD into `state`."""
     units: list[int] = field(default_factory=list)
     """Prompt lengths at which the state is still to be kept, ascending."""
+    drafter: Drafter | None = None
+    """Who follows the prompt, for the first choice."""
+    drafted: list[DraftedSequence] = field(default_factory=list)
+    """`sequences`, each with its drafter, where the loop has drafters."""
     admitted: float = 0.0
     decode_started: float = 0.0
 

@@ -23,11 +23,12 @@ from zllm_ref.cache.admission import Admission, AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.cache.restore import RestoreFailed
 from zllm_ref.cache.tiered import TieredCache
-from zllm_ref.runtime.decode import decode_round, first_tokens
+from zllm_ref.runtime.decode import first_tokens
+from zllm_ref.runtime.draft.drafter import DrafterFactory
 from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.prefill import restore, run_chunk
-from zllm_ref.runtime.sampler import SampledToken
+from zllm_ref.runtime.rounds import NOT_PASSED_ON, Rounds
 from zllm_ref.runtime.schedule import (
     Action,
     DecodeRound,
@@ -37,7 +38,8 @@ from zllm_ref.runtime.schedule import (
     PromptProgress,
     schedule,
 )
-from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport, Sequence
+from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport
+from zllm_ref.runtime.speculation import DraftCounts, Speculation
 from zllm_ref.runtime.ssd_restores import SsdRestores
 from zllm_ref.runtime.state import SessionState
 
@@ -49,7 +51,7 @@ SHUTTING_DOWN = "the server is shutting down"
 class RuntimeLoop:
     """Runs jobs on one model. `max_lanes` sequences decode at once; further jobs wait, first come, first served.
 
-    `num_token_ids`: ids that the vocabulary has; the model's output may be wider.
+    `num_token_ids`: ids that the vocabulary has; the model's output may be wider. `drafters`: who guesses (None: nobody).
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class RuntimeLoop:
         *,
         num_token_ids: int | None = None,
         max_lanes: int = 64,
+        drafters: DrafterFactory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model = model
@@ -74,6 +77,8 @@ class RuntimeLoop:
         self._restores = SsdRestores(cache, model, clock) if isinstance(cache, TieredCache) else None
         if isinstance(cache, TieredCache):
             cache.wake = self.wake
+        self._speculation = Speculation(model, drafters, self._num_token_ids, clock) if drafters is not None else None
+        self._rounds = Rounds(model, self._num_token_ids, self._speculation, clock)
         self._last: Action = Idle()
         self._wakeup = threading.Condition()
         self._stopping = False
@@ -83,6 +88,11 @@ class RuntimeLoop:
         """Starts the thread."""
         self._thread = threading.Thread(target=self._run, name="zllm-runtime", daemon=True)
         self._thread.start()
+
+    @property
+    def draft_counts(self) -> DraftCounts:
+        """Guesses verified and right so far."""
+        return self._speculation.counts if self._speculation is not None else DraftCounts()
 
     def stop(self) -> None:
         """Ends the thread after the present step; unfinished jobs are told that they failed, dirty states are written."""
@@ -177,7 +187,8 @@ class RuntimeLoop:
 
     def _reserve_bytes(self, job: GenerationJob) -> int:
         capacity = int(job.prompt_ids.shape[0]) + job.max_new_tokens
-        return len(job.choices) * self.model.state.session_bytes(capacity)
+        drafts = self._speculation.session_bytes(capacity) if self._speculation is not None else 0
+        return len(job.choices) * (self.model.state.session_bytes(capacity) + drafts)
 
     def _admit(self) -> None:
         while self._waiting:
@@ -204,6 +215,8 @@ class RuntimeLoop:
                 handle.admitted = now
                 handle.units = list(admission.units)
                 handle.state = self._new_state(job)
+                if self._speculation is not None:
+                    self._speculation.open(handle)
                 if admission.restore is not None and self._restores is not None:
                     self._restores.begin(handle)
                 else:
@@ -240,7 +253,8 @@ class RuntimeLoop:
             num_rows = min(num_rows, handle.units[0] - done)
         with self._isolated([handle], "the prompt could not be computed"):
             try:
-                hidden = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows])
+                layers = self._speculation.feature_layers if self._speculation is not None else ()
+                rows = run_chunk(self.model, state, job.prompt_ids[done : done + num_rows], layers)
             except RestoreFailed as failure:
                 assert self._restores is not None
                 _log.warning("%s: computing the prompt instead", failure)
@@ -248,10 +262,13 @@ class RuntimeLoop:
                 return
             if self._restores is not None:
                 self._restores.finish_beside_a_chunk(handle)
+            if self._speculation is not None:
+                self._speculation.follow_prompt(handle, done, rows)
             self._keep_unit(handle)
-            handle.sequences = (
-                [] if self._rows_left(handle) else first_tokens(self.model, job, state, hidden, self._num_token_ids)
-            )
+            if not self._rows_left(handle):
+                handle.sequences = first_tokens(self.model, job, state, rows.last, self._num_token_ids)
+                if self._speculation is not None:
+                    self._speculation.begin(handle, rows)
             seconds = self._clock() - started
             self._speed.observe(done, num_rows, seconds)
             if self._restores is not None:
@@ -264,22 +281,19 @@ class RuntimeLoop:
             handle.decode_started = self._clock()
             job.listener.on_started(self._report(handle))
             for sequence in handle.sequences:
-                self._tell(sequence, sequence.first)
+                self._rounds.tell(sequence, sequence.first)
             self._close_if_ended(handle)
 
     def _decode(self) -> None:
-        handles = list(self._decoding)
+        handles, broken = list(self._decoding), list[JobHandle]()
         with self._isolated(handles, "the next token could not be computed"):
-            sequences = [sequence for handle in handles for sequence in handle.sequences if sequence.ended is None]
-            produced = dict(zip(map(id, sequences), decode_round(self.model, sequences, self._num_token_ids), strict=True))
+            broken = self._rounds.run(handles)
         for handle in handles:
-            if handle.closed:
-                continue
-            with self._isolated([handle], "the answer could not be passed on"):
-                for sequence in handle.sequences:
-                    if sequence.ended is None:
-                        self._tell(sequence, produced[id(sequence)])
-                self._close_if_ended(handle)
+            if handle in broken:
+                self._fail(handle, NOT_PASSED_ON)
+            elif not handle.closed:
+                with self._isolated([handle], NOT_PASSED_ON):
+                    self._close_if_ended(handle)
 
     @contextmanager
     def _isolated(self, handles: list[JobHandle], message: str) -> Iterator[None]:
@@ -292,23 +306,6 @@ class RuntimeLoop:
                 self._fail(handle, message)
 
     # ends
-
-    def _tell(self, sequence: Sequence, tokens: list[SampledToken]) -> None:
-        """Passes tokens to the listener and finds out whether the sequence ends with them."""
-        job = sequence.job
-        stop_token = next((t.token_id for t in tokens if t.token_id in job.stop_ids), None)
-        wants_stop = job.listener.on_tokens(sequence.choice, tokens)
-        if stop_token is not None:
-            sequence.ended = EndReason.STOP_TOKEN
-        elif wants_stop:
-            sequence.ended = EndReason.STOPPED
-        elif len(sequence.produced) >= job.max_new_tokens:
-            full = sequence.num_tokens >= self.model.context_length
-            sequence.ended = EndReason.CONTEXT_FULL if full else EndReason.MAX_TOKENS
-        elif sequence.script is not None and not sequence.script.next_ids(sequence.produced):
-            sequence.ended = EndReason.STOPPED
-        if sequence.ended is not None:
-            job.listener.on_ended(sequence.choice, sequence.ended, stop_token)
 
     def _close_if_ended(self, handle: JobHandle) -> None:
         if any(sequence.ended is None for sequence in handle.sequences):
@@ -391,7 +388,8 @@ class RuntimeLoop:
         SsdRestores.abandon(handle)
         if handle.admission is not None:
             self.cache.release(handle.admission)
-        handle.state = None
+        handle.state = handle.drafter = None
+        handle.drafted.clear()
         for sequence in handle.sequences:
             sequence.state.tensors.clear()
             sequence.state.views.clear()

@@ -6,6 +6,7 @@ prompt   |—— restored ——|—— chunk ——|—— chunk ——|last|
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,14 @@ from zllm_ref.runtime.state import Payload, SessionState
 from zllm_ref.runtime.step import build_step, commit_step
 
 
+@dataclass(frozen=True)
+class ChunkRows:
+    """What a chunk leaves: the final row behind its last id [1, width], and what a drafter reads of all its rows [n, width]."""
+
+    last: Tensor
+    followed: Tensor
+
+
 def restore(state: SessionState, hit: Hit) -> None:
     """Copies a saved state into an empty session."""
     for use in hit.blocks:
@@ -28,9 +37,10 @@ def restore(state: SessionState, hit: Hit) -> None:
     state.length = hit.length
 
 
-def run_chunk(model: Model, state: SessionState, ids: NDArray[np.int32]) -> Tensor:
-    """Appends `ids` to the state. → the hidden row of the last of them, [1, width]."""
-    step = build_step([(state, ids.tolist())], model.numerics, model.device)
+def run_chunk(model: Model, state: SessionState, ids: NDArray[np.int32], feature_layers: tuple[int, ...] = ()) -> ChunkRows:
+    """Appends `ids` to the state."""
+    step = build_step([(state, ids.tolist())], model.numerics, model.device, feature_layers)
     hidden = model.forward(step)
     commit_step(step)
-    return hidden[step.num_rows - 1 : step.num_rows]
+    followed = hidden if step.features is None else step.features.side_by_side()
+    return ChunkRows(hidden[step.num_rows - 1 : step.num_rows], followed[: step.num_rows])

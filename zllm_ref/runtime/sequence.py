@@ -9,6 +9,7 @@ in state    ############| # # #          the newest id is *pending*: it is fed b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from enum import Enum
@@ -73,6 +74,27 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
+class RoundReport:
+    """What one decode round was for one choice; for those who look on."""
+
+    choice: int
+    round: int
+    """Number of the loop's round: all lanes of it have the same."""
+    lanes: int
+    """Sequences in the round."""
+    seconds: float
+    """Of the whole round."""
+    position: int
+    """Place of the first new token among the sequence's ids, prompt included."""
+    num_tokens: int
+    """Tokens gained."""
+    guesses: tuple[int, ...] = ()
+    """Guesses that were verified: guess j stood for the place `position` + j."""
+    right: int = 0
+    """So many of them, from the first on, were what the model said; the others were rejected."""
+
+
+@dataclass(frozen=True)
 class ChoicePlan:
     """How one choice samples, and the fence that holds it (None: free)."""
 
@@ -94,6 +116,8 @@ class GenerationJob:
     cache_id: str | None = None
     keep: bool = True
     """Keep the end state of the first choice in the prefix cache."""
+    on_round: Callable[[RoundReport], None] | None = None
+    """Told of each decode round, after its tokens, from the runtime's thread. None, the usual case: no report is made."""
 
 
 @dataclass

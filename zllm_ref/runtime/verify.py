@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from zllm_ref.runtime.decode import accept, choose, takes_the_largest
+from zllm_ref.runtime.decode import accept, choose, may_take_the_largest, takes_the_largest
 from zllm_ref.runtime.draft.drafter import Drafter
+from zllm_ref.runtime.draft.planner import DraftPlanner, Outlook, Proposal
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.ports import TokenFence
 from zllm_ref.runtime.sampler import SampledToken
@@ -34,18 +35,35 @@ Tell = Callable[[Sequence, list[SampledToken]], None]
 
 @dataclass(frozen=True)
 class DraftedSequence:
-    """A sequence and who guesses for it (None: nobody)."""
+    """A sequence, who guesses for it (None: nobody), and how its guesses did so far."""
 
     sequence: Sequence
     drafter: Drafter | None = None
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What a round gave one sequence: guesses fed, and how many of them are in its state now."""
+    """What a round gave one sequence."""
 
-    proposed: int
+    guesses: tuple[int, ...]
+    """The guesses that were fed."""
+    right: int
+    """So many of them were what the sequence said."""
     accepted: int
+    """So many of them are in its state now: the right ones, but for the one with which the sequence ended."""
+
+    @property
+    def proposed(self) -> int:
+        return len(self.guesses)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The guesses for one lane that its fence lets through, and the chance of each."""
+
+    ids: list[int] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,75 +71,131 @@ class _Fed:
     """One lane of the round before its logits are looked at."""
 
     drafted: DraftedSequence
+    proposed: list[int]
     draft: list[int]
     start: int
     pending: list[int]
+    num_produced: int
     row: int
     mark: StateMark | None
 
 
-def verify_round(model: Model, lanes: Ids[DraftedSequence], num_token_ids: int, tell: Tell) -> list[Verified]:
-    """One round. Every sequence gains a token at least; `tell` hears of them position by position, and may end a sequence."""
-    fed = _feed(lanes)
-    step = build_step([(lane.drafted.sequence.state, lane.pending + lane.draft) for lane in fed], model.numerics, model.device)
+def verify_round(
+    model: Model,
+    lanes: Ids[DraftedSequence],
+    num_token_ids: int,
+    tell: Tell,
+    planner: DraftPlanner | None = None,
+    feature_layers: tuple[int, ...] = (),
+) -> list[Verified]:
+    """One round. Every sequence gains a token at least; `tell` hears of them position by position, and may end a sequence.
+
+    Without a `planner` all that is proposed is verified. `feature_layers`: whose rows the drafters follow (none: the last).
+    """
+    fed = _feed(lanes, num_token_ids, planner)
+    started = planner.clock() if planner is not None else 0.0
+    states = [(lane.drafted.sequence.state, lane.pending + lane.draft) for lane in fed]
+    step = build_step(states, model.numerics, model.device, feature_layers)
     hidden = model.forward(step)
     commit_step(step)
     places = [row for lane in fed for row in range(lane.row, lane.row + len(lane.draft) + 1)]
     needed = hidden[: step.num_rows] if len(places) == step.num_rows else hidden[torch.tensor(places, device=hidden.device)]
     logits = model.logits(needed)[:, :num_token_ids]
-    best = logits.argmax(-1).tolist()
+    best = logits.argmax(-1).tolist() if any(may_take_the_largest(lane.sequence) for lane in lanes) else []
+    if planner is not None:
+        _wait_for(model.device)
+        planner.cost.observe(step.num_rows, planner.clock() - started)
     results, first = [], 0
     for lane in fed:
         end = first + len(lane.draft) + 1
-        accepted = _walk(lane, logits[first:end], best[first:end], tell)
+        results.append(_walk(lane, logits[first:end], best[first:end], tell))
         first = end
-        results.append(Verified(len(lane.draft), accepted))
     _forget(model, fed, results)
+    followed = hidden if step.features is None else step.features.side_by_side()
     for lane, result in zip(fed, results, strict=True):
-        _teach(lane, result, hidden)
+        _teach(lane, result, followed, planner)
     return results
 
 
-def fenced(fence: TokenFence | None, draft: Ids[int], limit: int) -> list[int]:
-    """The draft as far as the fence lets it go, with every id that the fence forces put in: those are right for sure."""
-    if fence is None:
-        return list(draft[:limit])
+def fenced(fence: TokenFence | None, draft: Ids[int], limit: int) -> tuple[list[int], list[bool]]:
+    """The draft as far as the fence lets it go, with every id that the fence forces put in; and which of them those are."""
+    if fence is None or not draft:
+        return list(draft[:limit]), [False] * min(limit, len(draft))
     probe = fence.clone()
     walked: list[int] = []
-    place = 0
-    while place < len(draft) and len(walked) < limit and _allows(probe, draft[place]):
-        probe.advance(draft[place])
-        walked.append(draft[place])
-        place += 1
+    is_forced: list[bool] = []
+    while len(walked) < min(len(draft), limit) and _allows(probe, draft[len(walked)]):
+        token = draft[len(walked)]
+        probe.advance(token)
+        walked.append(token)
+        is_forced.append(False)
         forced = list(probe.forced())
         for token in forced:
             probe.advance(token)
+        place = len(walked)
         walked += forced
+        is_forced += [True] * len(forced)
         if list(draft[place : place + len(forced)]) != forced:
             break  # the guess goes another way than the fence must
-        place += len(forced)
-    return walked[:limit]
+    return walked[:limit], is_forced[:limit]
 
 
-def _feed(lanes: Ids[DraftedSequence]) -> list[_Fed]:
+def _feed(lanes: Ids[DraftedSequence], num_token_ids: int, planner: DraftPlanner | None) -> list[_Fed]:
+    drafts = [_guess(lane, num_token_ids, planner) for lane in lanes]
+    lengths = [len(draft.ids) for draft in drafts]
+    if planner is not None and any(lengths):
+        lengths = planner.cut([_proposal(lane, draft) for lane, draft in zip(lanes, drafts, strict=True)])
     fed, row = [], 0
-    for lane in lanes:
-        sequence = lane.sequence
-        # The last token of an answer needs no row, so a guess more than that could never be looked at.
-        room = sequence.job.max_new_tokens - len(sequence.produced) - 1
-        draft: list[int] = []
-        if lane.drafter is not None and sequence.script is None and room > 0:
-            draft = fenced(sequence.fence, lane.drafter.propose(room), room)
-        state = sequence.state
-        mark = None if state.declaration.cuttable or not draft else state.mark()
-        pending = list(sequence.pending)
-        fed.append(_Fed(lane, draft, state.length, pending, row + len(pending) - 1, mark))
-        row += len(pending) + len(draft)
+    for lane, draft, length in zip(lanes, drafts, lengths, strict=True):
+        state = lane.sequence.state
+        mark = None if state.declaration.cuttable or not length else state.mark()
+        pending = list(lane.sequence.pending)
+        produced = len(lane.sequence.produced)
+        fed.append(_Fed(lane, draft.ids, draft.ids[:length], state.length, pending, produced, row + len(pending) - 1, mark))
+        row += len(pending) + length
     return fed
 
 
-def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> int:
-    """Samples position by position as long as the guesses are what is sampled. → guesses that stay in the state.
+def _guess(lane: DraftedSequence, num_token_ids: int, planner: DraftPlanner | None) -> _Draft:
+    """What the lane's drafter says, as far as it can be true."""
+    sequence, drafter = lane.sequence, lane.drafter
+    # The last token of an answer needs no row, so a guess more than that could never be looked at.
+    room = sequence.job.max_new_tokens - len(sequence.produced) - 1
+    if drafter is None or sequence.script is not None or room < 1:
+        return _Draft()
+    forced = sequence.pending[1:]  # those are in no row yet, so the drafter does not know them
+    limit, started = room, 0.0
+    if planner is not None and lane.outlook is not None:
+        limit = planner.ask(lane.outlook, room, len(sequence.pending))
+        if limit == 0:
+            return _Draft()
+        started = planner.clock()
+    said = drafter.propose(limit + len(forced))
+    if planner is not None and said:
+        planner.observe_proposal(len(said), planner.clock() - started)
+    if said[: len(forced)] != forced:
+        return _Draft()
+    stop_ids = sequence.job.stop_ids
+    likely = said[len(forced) :]
+    # Ids that do not exist are no guesses; nothing follows a stop id, and it needs no row itself.
+    end = next((place for place, token in enumerate(likely) if token in stop_ids or not 0 <= token < num_token_ids), len(likely))
+    ids, is_forced = fenced(sequence.fence, likely[:end], limit)
+    end = next((place for place, token in enumerate(ids) if token in stop_ids), len(ids))
+    chances = list(drafter.chances()[len(forced) :]) if planner is not None else []
+    if not chances and lane.outlook is not None:
+        chances = lane.outlook.record.chances()
+    chances += [0.0] * (end - len(chances))
+    return _Draft(ids[:end], [1.0 if sure else chance for sure, chance in zip(is_forced[:end], chances, strict=False)])
+
+
+def _proposal(lane: DraftedSequence, draft: _Draft) -> Proposal:
+    is_probe = lane.outlook is not None and lane.outlook.is_probe
+    cuttable = lane.sequence.state.declaration.cuttable
+    return Proposal(len(lane.sequence.pending), draft.chances, is_probe, cuttable)
+
+
+def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> Verified:
+    """Samples position by position as long as the guesses are what is sampled.
 
     `best`: the largest logit of each row, which is the token where nothing else has a say.
     """
@@ -133,13 +207,17 @@ def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> int:
             tokens = choose(sequence, logits[accepted])
         new = [token.token_id for token in tokens]
         matched = _common(new, lane.draft[accepted:])
+        if matched:
+            tokens[0] = replace(tokens[0], drafted=True)
         tell(sequence, tokens)
+        right = accepted + matched
         if sequence.ended is not None:
-            return accepted  # the newest ids stay pending, as they would without drafts
-        accepted += matched
+            break  # the newest ids stay pending, as they would without drafts
+        accepted = right
         sequence.pending = new[matched:]
         if sequence.pending:
-            return accepted
+            break
+    return Verified(tuple(lane.draft), right, accepted)
 
 
 def _forget(model: Model, fed: list[_Fed], results: list[Verified]) -> None:
@@ -161,16 +239,27 @@ def _forget(model: Model, fed: list[_Fed], results: list[Verified]) -> None:
         commit_step(step)
 
 
-def _teach(lane: _Fed, result: Verified, hidden: Tensor) -> None:
-    """Tells the drafter what became true."""
-    sequence, drafter = lane.drafted.sequence, lane.drafted.drafter
-    if drafter is None or sequence.ended is not None:
+def _teach(lane: _Fed, result: Verified, followed: Tensor, planner: DraftPlanner | None) -> None:
+    """Tells the drafter what became true; at the end of an answer too, since its state may be kept."""
+    sequence, drafter, outlook = lane.drafted.sequence, lane.drafted.drafter, lane.drafted.outlook
+    if drafter is None or not sequence.pending:
         return
-    drafter.judge(result.proposed, result.accepted)
+    if planner is not None and outlook is not None:
+        said = sequence.produced[lane.num_produced :]
+        right = _common(said, lane.proposed)
+        compared = min(len(said), len(lane.proposed))
+        planner.judge(outlook, len(lane.proposed), compared, right, len(lane.draft))
+    drafter.judge(result.proposed, result.right)
     count = len(lane.pending) + result.accepted
     first = lane.row - len(lane.pending) + 1
     next_ids = [*lane.pending[1:], *lane.draft[: result.accepted], sequence.pending[0]]
-    drafter.follow(lane.start, hidden[first : first + count], next_ids)
+    drafter.follow(lane.start, followed[first : first + count], next_ids)
+
+
+def _wait_for(device: torch.device) -> None:
+    """Returns when the device has done what it was told, so that a clock can be read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _common(one: Ids[int], other: Ids[int]) -> int:

@@ -9,14 +9,24 @@ It looks at chances and at a clock, so the length may differ from run to run. To
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
+
+_REMEMBERED = 5
+"""Measurements of one size that count: their median is an estimate that one disturbed round does not spoil."""
+_GROWTH_UNMEASURED = 0.25
+"""Until it is measured, twice the rows are taken to cost this much more."""
 
 
 class AcceptanceRecord:
     """How often a guess at each place was right, given that those before it were; newer rounds count more."""
 
     def __init__(self, most: int, fade: float = 0.95) -> None:
-        self._right = [1.0] * most
+        # Before anything is known: an even chance for the first guess, a better one for each behind a right one.
+        self._right = [1.0, *[1.5] * (most - 1)][:most]
         self._tried = [2.0] * most
         self._fade = fade
 
@@ -26,48 +36,65 @@ class AcceptanceRecord:
             self._tried[place] = self._tried[place] * self._fade + 1.0
             self._right[place] = self._right[place] * self._fade + (1.0 if place < accepted else 0.0)
 
+    def chances(self) -> list[float]:
+        """The chance of each place, given that the guesses before it are right."""
+        return [right / tried for right, tried in zip(self._right, self._tried, strict=True)]
+
     def survivals(self) -> list[float]:
         """The chance that the guesses up to each place are all right."""
-        result, chance = [], 1.0
-        for right, tried in zip(self._right, self._tried, strict=True):
-            chance *= right / tried
-            result.append(chance)
-        return result
+        return survivals(self.chances())
 
 
 class StepCost:
-    """Measured seconds of a round by its rows; unmeasured sizes lie on the line between measured ones."""
+    """Measured seconds of a round by its rows. More rows never cost less: what contradicts that was disturbed."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
+        self._measured: dict[int, deque[float]] = {}
+        self._sizes: list[int] = []
+        self._seconds: list[float] = []
+        """For each measured size, the smallest median of it and of all larger ones."""
 
     def observe(self, num_rows: int, seconds: float) -> None:
-        """A round of so many rows took so long. Newer rounds count half."""
-        before = self._seconds.get(num_rows)
-        self._seconds[num_rows] = seconds if before is None else (before + seconds) / 2
+        """A round of so many rows took so long."""
+        if num_rows not in self._measured:
+            self._measured[num_rows] = deque(maxlen=_REMEMBERED)
+            insort(self._sizes, num_rows)
+        self._measured[num_rows].append(seconds)
+        least, result = math.inf, []
+        for size in reversed(self._sizes):
+            least = min(least, median(self._measured[size]))
+            result.append(least)
+        self._seconds = result[::-1]
 
     def seconds(self, num_rows: int) -> float:
-        """An estimate; 1.0 while nothing was measured, so that only chances decide."""
-        if not self._seconds:
+        """An estimate, on the line between measured sizes; 1.0 while nothing was measured, so that only chances decide."""
+        if not self._sizes:
             return 1.0
-        below = max((rows for rows in self._seconds if rows <= num_rows), default=None)
-        above = min((rows for rows in self._seconds if rows >= num_rows), default=None)
-        if below is None or above is None:
-            nearest = above if below is None else below
-            assert nearest is not None
-            return self._seconds[nearest]
-        if below == above:
-            return self._seconds[below]
-        share = (num_rows - below) / (above - below)
+        above = bisect_left(self._sizes, num_rows)
+        if above == len(self._sizes):
+            return self._seconds[-1] * (1.0 + _GROWTH_UNMEASURED * math.log2(num_rows / self._sizes[-1]))
+        if self._sizes[above] == num_rows or above == 0:
+            return self._seconds[above]
+        below = above - 1
+        share = (num_rows - self._sizes[below]) / (self._sizes[above] - self._sizes[below])
         return self._seconds[below] * (1 - share) + self._seconds[above] * share
 
 
-def best_length(survivals: Sequence[float], cost: StepCost, num_pending: int = 1) -> int:
-    """The number of guesses, 0 to all, that gives most expected tokens per second."""
+def survivals(chances: Sequence[float]) -> list[float]:
+    """Running products."""
+    result, survival = [], 1.0
+    for chance in chances:
+        survival *= chance
+        result.append(survival)
+    return result
+
+
+def best_length(survivals: Sequence[float], cost: StepCost, num_pending: int = 1, guess_seconds: float = 0.0) -> int:
+    """The number of guesses, 0 to all, that gives most expected tokens per second. `guess_seconds`: what making one costs."""
     best, best_rate, tokens = 0, 1.0 / cost.seconds(num_pending), 1.0
     for length, survival in enumerate(survivals, start=1):
         tokens += survival
-        rate = tokens / cost.seconds(num_pending + length)
+        rate = tokens / (cost.seconds(num_pending + length) + length * guess_seconds)
         if rate > best_rate:
             best, best_rate = length, rate
     return best

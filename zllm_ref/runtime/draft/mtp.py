@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from zllm_ref.runtime.model import Model
-from zllm_ref.runtime.state import SessionState
+from zllm_ref.runtime.state import SessionState, StateTensor
 from zllm_ref.runtime.step import LaneSlice, Step
 
 MOST_LENGTH = 3
@@ -39,12 +39,13 @@ class DraftingModel(Model, Protocol):
 class MtpDrafter:
     """Guesses for one sequence, whose `state` it shares with the model: it writes the advisory tensors alone."""
 
-    def __init__(self, model: DraftingModel, state: SessionState, num_token_ids: int) -> None:
+    def __init__(self, model: DraftingModel, state: SessionState, num_token_ids: int, most_length: int = MOST_LENGTH) -> None:
         if not model.num_draft_layers:
             raise ValueError("mtp: got a model without layers for further tokens, allowed one that was built with drafting")
         self._model = model
         self._state = state
         self._num_token_ids = num_token_ids
+        self._most_length = most_length
         self._hidden: Tensor | None = None
         """The layer's row behind the newest known token, [1, width]: what the first guess is read from."""
         self._position = 0
@@ -57,7 +58,7 @@ class MtpDrafter:
     def propose(self, limit: int) -> list[int]:
         if self._hidden is None:
             return []
-        count = min(limit, MOST_LENGTH, self._state.capacity - self._position)
+        count = min(limit, self._most_length, self._state.capacity - self._position)
         kept = self._advisory_copy()
         guesses: list[int] = []
         hidden = self._hidden
@@ -70,8 +71,11 @@ class MtpDrafter:
             self._state.tensors[name].copy_(tensor)
         return guesses
 
+    def chances(self) -> Sequence[float]:
+        return ()
+
     def judge(self, proposed: int, accepted: int) -> None:
-        pass
+        """Nothing to do: it does not learn."""
 
     def _run(self, start: int, hidden: Tensor, next_ids: Sequence[int]) -> Tensor:
         """The layer over rows from position `start` on → its rows [n, width]."""
@@ -89,3 +93,24 @@ class MtpDrafter:
         """Copies of the advisory tensors that a guess would overwrite for good: a window, not rows that come again."""
         fixed = [tensor.name for tensor in self._state.declaration.fixed if tensor.advisory]
         return {name: self._state.tensors[name].clone() for name in fixed}
+
+
+class MtpFactory:
+    """Drafters from the layers of a model that was built with drafting; their rows are part of its declared state."""
+
+    name = "mtp"
+    guesses_at_once = False
+    feature_layers: tuple[int, ...] = ()
+    state_tensors: tuple[StateTensor, ...] = ()
+    digest = ""
+
+    def __init__(self, model: DraftingModel, num_token_ids: int, most_length: int = MOST_LENGTH) -> None:
+        self.most_length = most_length
+        self._model = model
+        self._num_token_ids = num_token_ids
+
+    def session_bytes(self, num_tokens: int) -> int:
+        return 0
+
+    def begin(self, state: SessionState, ids: Sequence[int]) -> MtpDrafter:
+        return MtpDrafter(self._model, state, self._num_token_ids, self.most_length)
