@@ -22,10 +22,13 @@ from zllm_ref.canonical.event import (
 from zllm_ref.canonical.message import Message, Role, Text, ToolCall
 from zllm_ref.canonical.request import Protocol
 from zllm_ref.dialect import ToolDialect, dialect_for, encode
+from zllm_ref.dialect.definitions import DEFINITIONS
+from zllm_ref.dialect.markup import markers_of
 from zllm_ref.dialect.registry import dialect_names
 from zllm_ref.engine.answer import ChoiceAnswer, tool_call_id
 from zllm_ref.engine.content_logprobs import ContentLogprobs
 from zllm_ref.engine.stop_strings import StopStringScanner
+from zllm_ref.fence.grammar import Marker
 from zllm_ref.tokenizer.byte_vocabulary import ByteEncoder, byte_vocabulary
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
@@ -170,16 +173,53 @@ def test_no_character_is_ever_cut(text: str, places: list[int]) -> None:
 @pytest.mark.parametrize("dialect", dialect_names())
 @settings(max_examples=15)
 @given(st.lists(st.one_of(st.integers(97, 100), st.integers(256, BYTES.size - 1)), max_size=12))
-def test_no_marker_leaks_into_text(dialect: str, has_tools: bool, ids: list[int]) -> None:
+def test_no_marker_leaks_into_text_or_reasoning(dialect: str, has_tools: bool, ids: list[int]) -> None:
     answer = answer_of(BYTES, dialect=dialect, has_tools=has_tools)
-    layout = dialect_for(None, BYTES, dialect).definition.reasoning
-    known = set(dialect_for(None, BYTES, dialect).definition.markers) if has_tools else set()
-    known |= {layout.open_marker.name, layout.close_marker.name} if layout is not None else set()
+    opener = fence_trigger(dialect)
 
-    shown = text_of(say(answer, ids))
+    events = say(answer, ids)
 
-    # Strict mode leaves the dialect's own broken markup in the text; no other marker may ever be seen.
-    assert not [marker for marker in BYTES.markers if marker in shown and marker not in known]
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    seen = {marker for marker in BYTES.markers if marker in text_of(events)}
+    if not has_tools or opener not in seen:
+        assert not seen
+    # Markup of calls may be spoken of while thinking, and what began as a call and is none stays as it was written.
+    of_calls = set(markers_of(*dialect_for(None, BYTES, dialect).definition.calls.framings)) if has_tools else set()
+    assert seen <= of_calls
+    assert {marker for marker in BYTES.markers if marker in thought} <= set(
+        markers_of(*dialect_for(None, BYTES, dialect).definition.calls.framings)
+    )
+
+
+@pytest.mark.parametrize("has_tools", [False, True])
+@pytest.mark.parametrize("dialect", dialect_names())
+def test_a_stray_marker_in_mid_text_is_left_out_and_its_neighbours_stay(dialect: str, has_tools: bool) -> None:
+    opener = fence_trigger(dialect)
+    for marker in BYTES.markers:
+        if marker in DEFINITIONS[dialect].end_markers or (has_tools and marker == opener):
+            continue
+        answer = answer_of(BYTES, ["never"], dialect=dialect, has_tools=has_tools)
+        ids = [*BYTES.encode_text("one ne"), BYTES.markers[marker], *BYTES.encode_text("ver two")]
+        entries = [logprob(BYTES, token_id) for token_id in ids]
+
+        events = say(answer, ids, entries)
+
+        # What the client sees is "never": a marker that is left out does not hide a stop string either.
+        assert (text_of(events), answer.stop_string) == ("one ", "never"), marker
+        assert b"".join(entry.bytes for entry in logprobs_of(events)) == b"one ", marker
+
+        held = answer_of(BYTES, ["never ends"], dialect=dialect, has_tools=has_tools)
+        released = say(held, ids, entries)
+
+        assert text_of(released) == "one never two", marker
+        assert b"".join(entry.bytes for entry in logprobs_of(released)) == b"one never two", marker
+
+
+def fence_trigger(dialect: str) -> str:
+    """The marker that opens a call."""
+    trigger = dialect_for(None, BYTES, dialect).fence_grammar(()).trigger
+    assert isinstance(trigger, Marker)
+    return trigger.name
 
 
 # log probabilities

@@ -48,8 +48,8 @@ class CallContext:
     def note(self, found: Found) -> Found:
         """Reports a tag that was not spelled right."""
         if self.repairs and found.is_repaired:
-            spelling = self.alphabet.expand(found.spelling)
-            right = self.alphabet.expand(found.tag.literal)
+            spelling = self.alphabet.spell(found.spelling)
+            right = self.alphabet.spell(found.tag.literal)
             if spelling != right:
                 self.events.append(Diagnostic(DiagnosticKind.REPAIRED, f"tag: got {spelling!r}, read as {right!r}", spelling))
         return found

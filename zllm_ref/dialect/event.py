@@ -21,6 +21,8 @@ class DiagnosticKind(StrEnum):
     """The answer ended inside a call."""
     MARKUP_IN_TEXT = "markup_in_text"
     """Text that looks like the dialect's markup, but is none; strict mode leaves it in the content."""
+    STRAY_MARKER = "stray_marker"
+    """The id of a marker that means nothing where it came: it is left out."""
     UNKNOWN_TOOL = "unknown_tool"
     TYPE_MISMATCH = "type_mismatch"
     """The markup claims another type than the tool's schema; the schema wins."""

@@ -94,7 +94,7 @@ class JsonCall:
             self._need_both()
             self._step = _Step.CLOSING
         else:
-            seen = self._context.alphabet.expand(self._cursor.rest[:1])
+            seen = self._context.alphabet.spell(self._cursor.rest[:1])
             raise CallError(f"call: got {seen!r}, allowed {step.value}")
         self._cursor.take(1)
         return True
@@ -199,8 +199,8 @@ class JsonCall:
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None:
-            seen = self._context.alphabet.expand(self._cursor.rest[:1])
-            raise CallError(f"after a call: got {seen!r}, allowed {self._context.alphabet.expand(self._closing.literal)!r}")
+            seen = self._context.alphabet.spell(self._cursor.rest[:1])
+            raise CallError(f"after a call: got {seen!r}, allowed {self._context.alphabet.spell(self._closing.literal)!r}")
         self._context.note(found)
         assert self._arguments is not None
         assert self.tool is not None

@@ -7,7 +7,7 @@ written as its spelling: there the two cannot be told apart, and rendering has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from zllm_ref.fence.grammar import Marker
@@ -19,16 +19,21 @@ _FIRST_CODE = 0xD800
 
 
 class Alphabet:
-    """Spells the markers of one dialect for one vocabulary. `ids` None: everything by spelling (reading plain text)."""
+    """Spells the markers of one dialect for one vocabulary. `ids` None: everything by spelling (reading plain text).
 
-    def __init__(self, markers: Sequence[str], ids: Mapping[str, int] | None = None) -> None:
+    `silent` markers frame turns, results and reasoning: where one of their ids stands in what is said, it is left out.
+    """
+
+    def __init__(self, markers: Sequence[str], ids: Mapping[str, int] | None = None, silent: Collection[str] = ()) -> None:
         self._codes: dict[str, str] = {}
         self._spellings: dict[int, str] = {}
+        self._said: dict[int, str] = {}
         for index, name in enumerate(dict.fromkeys(markers)):
             has_id = ids is not None and name in ids
             self._codes[name] = chr(_FIRST_CODE + index) if has_id else name
             if has_id:
                 self._spellings[_FIRST_CODE + index] = name
+                self._said[_FIRST_CODE + index] = "" if name in silent else name
 
     def code(self, marker: Marker) -> str:
         """How the marker stands in the buffer."""
@@ -42,12 +47,21 @@ class Alphabet:
     def of_framing(self, framing: Framing) -> str:
         return "".join(piece if isinstance(piece, str) else self.code(piece) for piece in framing)
 
-    def of_marker_text(self, spelling: str) -> str:
-        """A marker that was generated: its code, or its spelling where the dialect does not use it."""
-        return self._codes.get(spelling, spelling)
+    @property
+    def silent_codes(self) -> tuple[str, ...]:
+        """The codes of the silent markers that have an id."""
+        return tuple(chr(code) for code, said in self._said.items() if not said)
+
+    def of_marker_text(self, spelling: str) -> str | None:
+        """A marker that was generated, as it stands in the buffer; None: the dialect does not know it."""
+        return self._codes.get(spelling)
 
     def expand(self, text: str) -> str:
-        """Buffer → text: every code as the spelling that it stands for."""
+        """Buffer → what is said: a code of a call's markup as its spelling, a silent one left out."""
+        return text.translate(self._said) if self._said else text
+
+    def spell(self, text: str) -> str:
+        """Buffer → text for remarks: every code as its spelling."""
         return text.translate(self._spellings) if self._spellings else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zllm_ref.dialect.call_layout import ProtocolDefinition, TagLayout
@@ -52,6 +53,10 @@ class ParserTags:
     """Repair: closing tags, which close nothing while text is read, and are left out there."""
     suspicious: tuple[str, ...]
     """Strings that make text look like markup: worth a remark, never a change."""
+    silent: frozenset[str]
+    """Codes of markers that are never said: of reasoning, roles, results and ends."""
+    strays: frozenset[str]
+    """Codes that mean nothing in text: the silent ones, and tags of calls that open none (DSML's id is no tag by itself)."""
 
 
 def parser_tags(definition: ProtocolDefinition, vocabulary: Vocabulary | None, *, repairs: bool) -> ParserTags:
@@ -62,8 +67,10 @@ def parser_tags(definition: ProtocolDefinition, vocabulary: Vocabulary | None, *
 
 @functools.lru_cache(maxsize=128)
 def _parser_tags(definition: ProtocolDefinition, with_ids: frozenset[str], repairs: bool) -> ParserTags:
-    table = TagTable(Alphabet(definition.markers, dict.fromkeys(with_ids, 0)), repairs)
     layout = definition.calls
+    of_calls = markers_of(*layout.framings)
+    silent = [name for name in definition.markers if name not in of_calls]
+    table = TagTable(Alphabet(definition.markers, dict.fromkeys(with_ids, 0), silent), repairs)
     call_open = table.first(layout.call_open)
     block_open = block_close = second_open = None
     openers = [call_open]
@@ -87,7 +94,16 @@ def _parser_tags(definition: ProtocolDefinition, with_ids: frozenset[str], repai
         tuple(Tag(layout.lead + tag.literal) for tag in openers) if layout.lead else (),
         _closers(definition, table) if repairs else (),
         suspicious,
+        frozenset(table.alphabet.silent_codes),
+        frozenset(
+            set(table.alphabet.codes)
+            - ({tag.literal[0] for tag in openers} if block_open is None else _codes_of(table, of_calls))
+        ),
     )
+
+
+def _codes_of(table: TagTable, names: Sequence[str]) -> set[str]:
+    return {table.alphabet.code(Marker(name)) for name in names}
 
 
 def _closers(definition: ProtocolDefinition, table: TagTable) -> tuple[Tag, ...]:

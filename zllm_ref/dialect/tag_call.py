@@ -145,7 +145,7 @@ class TagCall:
         interrupters = [Tag(text) for text in self._interrupters if text not in own]
         text, found = self._cursor.until([*closers, *interrupters])
         if found is not None and found.tag in interrupters:
-            got = self._context.alphabet.expand(found.spelling)
+            got = self._context.alphabet.spell(found.spelling)
             raise CallError(f"{what}: got {got!r} in it, allowed one line, closed by {self._spell(closers[0])!r}")
         return text, found if found is None else self._context.note(found)
 
@@ -270,10 +270,10 @@ class TagCall:
         return True
 
     def _seen(self) -> str:
-        return self._context.alphabet.expand(self._cursor.rest[:1])
+        return self._context.alphabet.spell(self._cursor.rest[:1])
 
     def _spell(self, tag: Tag) -> str:
-        return self._context.alphabet.expand(tag.literal)
+        return self._context.alphabet.spell(tag.literal)
 
 
 _PYTHON_SCALARS = {"True": "true", "False": "false", "None": "null"}

@@ -4,7 +4,8 @@
        └──────────────────────────────────────▶
 
 How the answer was cut into pieces never matters: the events, deltas joined, are the same. Nothing of a tag leaks: text is held
-back exactly while it could still become one. What breaks the rules before the call's name is out becomes text again, byte for
+back exactly while it could still become one, and the id of a marker that means nothing where it came is left out, with a remark.
+What breaks the rules before the call's name is out becomes text again, byte for
 byte; after that the call stays open for ever, with a diagnostic, and the rest of it is swallowed.
 """
 
@@ -82,14 +83,22 @@ class ToolParser:
         self._call: TagCall | JsonCall | None = None
         self._block_is_open = False
         self._has_noted_markup = False
+        self._has_broken_call = False
+        self._strays = self._tags.strays if self._reads_calls else frozenset(self._alphabet.codes)
         self._opener_text = ""
         self._recent_text = ""
 
     def push(self, pieces: Iterable[Piece]) -> list[ParserEvent]:
         """Reads pieces; the events that are certain now."""
-        parts = [piece.text if isinstance(piece, TextPiece) else self._alphabet.of_marker_text(piece.text) for piece in pieces]
-        self._cursor.append("".join(parts))
+        self._cursor.append("".join(piece.text if isinstance(piece, TextPiece) else self._code(piece.text) for piece in pieces))
         return self._run()
+
+    def _code(self, marker: str) -> str:
+        """A marker as the buffer has it; one that the dialect does not know means nothing anywhere."""
+        code = self._alphabet.of_marker_text(marker)
+        if code is None:
+            self._leave_out("answer", marker)
+        return code or ""
 
     def push_text(self, text: str) -> list[ParserEvent]:
         """As `push`, for a piece of text."""
@@ -242,7 +251,7 @@ class ToolParser:
         else:
             if self._tags.block_open is not None or found.tag is self._tags.second_open:
                 missing = self._tags.block_open if self._tags.block_open is not None else self._tags.call_open
-                spelled = self._alphabet.expand(missing.literal)
+                spelled = self._alphabet.spell(missing.literal)
                 self._events.append(Diagnostic(DiagnosticKind.REPAIRED, f"calls: got no {spelled!r} before them, read as there"))
                 self._block_is_open = False
             self._begin_call(2 if found.tag is self._tags.second_open else 1)
@@ -260,7 +269,7 @@ class ToolParser:
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None or (found.tag is self._tags.block_close and self._context.num_calls == 0 and not self._repairs):
-            seen = self._alphabet.expand(self._cursor.rest[:1]) if found is None else "its end"
+            seen = self._alphabet.spell(self._cursor.rest[:1]) if found is None else "its end"
             self._back_to_text(CallError(f"block of calls: got {seen!r}, allowed a call"))
             return True
         self._context.note(found)
@@ -334,6 +343,8 @@ class ToolParser:
     # -- what is said -----------------------------------------------------------------------------------------------------
 
     def _say_text(self, text: str) -> None:
+        # What is left of a call that broke stays as it was written: only what was never part of one is left out.
+        text = self._without(self._tags.silent if self._has_broken_call else self._strays, text, "text")
         if not text:
             return
         self._events.append(TextDelta(self._alphabet.expand(text)))
@@ -345,17 +356,31 @@ class ToolParser:
         self._recent_text = recent[-40:]
 
     def _say_reasoning(self, text: str) -> None:
+        text = self._without(self._tags.silent, text, "reasoning")
         if text:
             self._events.append(ReasoningDelta(self._alphabet.expand(text)))
 
+    def _without(self, codes: frozenset[str], text: str, where: str) -> str:
+        """The text without these markers, each with a remark."""
+        if codes.isdisjoint(text):
+            return text
+        for code in text:
+            if code in codes:
+                self._leave_out(where, self._alphabet.spell(code))
+        return "".join(character for character in text if character not in codes)
+
+    def _leave_out(self, where: str, marker: str) -> None:
+        message = f"{where}: got the marker {marker!r}, which means nothing here, left out"
+        self._events.append(Diagnostic(DiagnosticKind.STRAY_MARKER, message, marker))
+
     def _note_markup(self, literal: str) -> None:
         self._has_noted_markup = True
-        spelled = self._alphabet.expand(literal)
+        spelled = self._alphabet.spell(literal)
         message = f"text: got {spelled!r} outside any call, left as it is"
         self._events.append(Diagnostic(DiagnosticKind.MARKUP_IN_TEXT, message, spelled))
 
     def _drop_closer(self, found: Found) -> None:
-        spelling = self._alphabet.expand(found.spelling)
+        spelling = self._alphabet.spell(found.spelling)
         message = f"text: got {spelling!r}, which closes nothing, left out"
         self._events.append(Diagnostic(DiagnosticKind.REPAIRED, message, spelling))
 
@@ -364,9 +389,10 @@ class ToolParser:
 
     def _back_to_text(self, error: CallError) -> None:
         """No call after all: what was read since its opener is text, byte for byte."""
-        raw = self._alphabet.expand(self._opener_text + self._cursor.recorded())
-        self._events.append(Diagnostic(error.kind, str(error), raw))
+        raw = self._opener_text + self._cursor.recorded()
+        self._events.append(Diagnostic(error.kind, str(error), self._alphabet.spell(raw)))
         self._has_noted_markup = True  # this is the remark on it, and on what is left of the call
+        self._has_broken_call = True
         self._say_text(raw)
         self._call = None
         self._block_is_open = False

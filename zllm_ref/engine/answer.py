@@ -141,7 +141,7 @@ class ChoiceAnswer:
         self._logprobs.complete("".join(piece.text for piece in pieces if isinstance(piece, TextPiece)))
         spelled = "".join(piece.text for piece in pieces if not isinstance(piece, TextPiece))
         if spelled:
-            self._logprobs.push(spelled, logprob)
+            self._logprobs.push(spelled, logprob, is_marker=True)
 
     def _events(self, found: Iterable[parsed.ParserEvent]) -> list[Event]:
         events: list[Event] = []

@@ -19,6 +19,8 @@ class _Spelled:
     text: str
     logprob: TokenLogprob | None
     """None: it went out with the first part of the token's text."""
+    is_marker: bool = False
+    """It may have been left out of the content although what stands around it is there."""
 
 
 class ContentLogprobs:
@@ -27,9 +29,9 @@ class ContentLogprobs:
     def __init__(self) -> None:
         self._queue: deque[_Spelled] = deque()
 
-    def push(self, text: str, logprob: TokenLogprob) -> None:
+    def push(self, text: str, logprob: TokenLogprob, *, is_marker: bool = False) -> None:
         """A token, and the text that is certain since it came: empty inside a character."""
-        self._queue.append(_Spelled(text, logprob))
+        self._queue.append(_Spelled(text, logprob, is_marker))
 
     def complete(self, text: str) -> None:
         """The characters that the latest tokens left open ended as `text` (U+FFFD)."""
@@ -48,6 +50,9 @@ class ContentLogprobs:
         left = len(text)
         while self._queue and left > 0:
             first = self._queue[0]
+            if first.is_marker and not text.startswith(first.text[:left], len(text) - left):
+                self._queue.popleft()
+                continue
             if first.logprob is not None:
                 taken.append(first.logprob)
                 first.logprob = None
@@ -64,6 +69,8 @@ class ContentLogprobs:
         for spelled in self._queue:
             end = place + len(spelled.text)
             if not spelled.text.startswith(text[place:end]):
+                if spelled.is_marker and place:
+                    continue
                 return False
             place = end
             if place >= len(text):
