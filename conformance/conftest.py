@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from conformance.checker.client import TargetError
-from conformance.checker.reference import reference_server
+from conformance.checker.reference import KEY, reference_server
 from conformance.checker.report import write_reports
-from conformance.checker.run import Run, RunOptions, find_model, read_known_failing, select
+from conformance.checker.run import Run, RunOptions, exit_code, find_model, read_known_failing, select
 from conformance.checker.scenarios import all_scenarios
 
 _RUN = pytest.StashKey[Run]()
@@ -39,7 +39,7 @@ def suite(request: pytest.FixtureRequest) -> Iterator[Run]:
     given = config.getoption("--base-url")
     try:
         with nullcontext(given) if given else reference_server() as base_url:
-            model = config.getoption("--model") or find_model(base_url, config.getoption("--api-key"))
+            model = config.getoption("--model") or find_model(base_url, _key(config))
             run = Run(_options(config, base_url, model))
             config.stash[_RUN] = run
             yield run
@@ -48,6 +48,13 @@ def suite(request: pytest.FixtureRequest) -> Iterator[Run]:
                 write_reports(run.options.report_dir)
     except TargetError as error:
         pytest.exit(f"conformance could not run: {error}", returncode=2)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A run in which nothing was judged is not green: 2, as `python -m conformance run` says it."""
+    run = session.config.stash.get(_RUN, None)
+    if run is not None and exitstatus == pytest.ExitCode.OK and run.outcomes:
+        session.exitstatus = exit_code(run.outcomes)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -63,12 +70,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(f"{outcome.verdict.value:12} {outcome.id}: {outcome.reason[:160]}")
 
 
+def _key(config: pytest.Config) -> str | None:
+    """What `--api-key` says; the reference server has one of its own."""
+    given: str | None = config.getoption("--api-key")
+    return given or (None if config.getoption("--base-url") else KEY)
+
+
 def _options(config: pytest.Config, base_url: str, model: str) -> RunOptions:
     known = config.getoption("--known-failing")
     return RunOptions(
         base_url,
         model,
-        config.getoption("--api-key"),
+        _key(config),
         tuple(filter(None, config.getoption("--protocols").split(","))),
         tuple(filter(None, config.getoption("--features").split(","))),
         config.getoption("--profile"),

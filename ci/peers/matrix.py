@@ -22,7 +22,7 @@ from conformance.checker.scenarios import all_scenarios
 from conformance.requirements import load_requirements
 
 VERDICTS = {"pass": "✓", "fail": "✗", "unsupported": "u", "inconclusive": "~", "unproven": "?", "error": "E"}
-STATES = {"held": "✓", "broken": "✗", "lapsed": "!", "unproven": "?", "excluded": "–"}
+STATES = {"held": "✓", "broken": "✗", "lapsed": "!", "unsupported": "u", "unproven": "?", "excluded": "–"}
 ORDER = ("zllm_ref", "zllm_ref scripted", "llama.cpp", "LiteLLM", "transformers serve", "vLLM")
 MAX_TEXT = 90
 OUT_OF_TIME = 3

@@ -92,9 +92,9 @@ def _read_chat(exchange: Exchange) -> Answer:
     answer.reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
     for call in message.get("tool_calls") or ():
         kind, growing = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
-        body = call.get(kind) or {}
-        text = str(body.get(growing) or "")
-        answer.calls.append(ToolCall(str(call.get("id")), str(body.get("name")), text, kind=kind))
+        called = call.get(kind) or {}
+        text = str(called.get(growing) or "")
+        answer.calls.append(ToolCall(str(call.get("id")), str(called.get("name")), text, kind=kind))
     answer.end = _ENDS.get(str(choices[0].get("finish_reason")), "")
     if answer.calls and answer.end == "stop":
         answer.end = "calls"

@@ -37,6 +37,8 @@ class Exchange:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[tuple[float, bytes]] = field(default_factory=list)
     was_cut_by_us: bool = False
+    is_evidence: bool = False
+    """Shows that something is not served. What stands there is nobody's protocol, so no rule judges it."""
     frames: list[dict[str, Any]] = field(default_factory=list)
     """WebSocket messages of both sides, in order."""
 
@@ -110,6 +112,10 @@ class Client:
     def take_exchanges(self) -> list[Exchange]:
         taken, self._exchanges = self._exchanges, []
         return taken
+
+    def put_back(self, exchanges: list[Exchange]) -> None:
+        """Exchanges that were taken and not yet judged."""
+        self._exchanges = [*exchanges, *self._exchanges]
 
     def headers_for(self, protocol: str) -> dict[str, str]:
         headers = {"content-type": "application/json"}

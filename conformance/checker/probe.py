@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.checker.absence import NOT_SERVED
 from conformance.checker.answer import Answer, events_of, read_answer
 from conformance.checker.client import Client, Exchange, TargetError
 from conformance.checker.dialogue import Ask
+from conformance.checker.exercise import what_was_exercised
 from conformance.checker.stream_check import StreamCheck
 from conformance.checker.unary_check import check_error_body, check_unary
 from conformance.checker.verdict import Finding, Outcome, StopError, Verdict
@@ -46,6 +48,7 @@ class Probe:
         if exchange.status != 200:
             body = exchange.json()
             if self._is_optional and exchange.status in _REFUSALS and isinstance(body, dict):
+                exchange.is_evidence = exchange.status in NOT_SERVED
                 raise StopError(Verdict.UNSUPPORTED, f"{exchange.status}: {_message_of(body)}")
             if exchange.status in (429, 500, 502, 503, 504, 529):
                 raise StopError(Verdict.ERROR, f"{exchange.status}: {_message_of(body)}")
@@ -82,20 +85,20 @@ class Probe:
             raise StopError(Verdict.INCONCLUSIVE, reason)
 
     def compare(self, streamed: Answer, unary: Answer) -> None:
-        """X1 on two answers of the same request: the stream's laws against the unary object."""
+        """X1 on two answers of the same request: the stream's laws against the unary object, the first difference told."""
         exchange = streamed.exchange
         check = StreamCheck(self.protocol, self.profile, _request_of(exchange), unary.raw)
         check.feed(exchange.body)
         rule = {"chat": "X1", "responses": "RS25", "messages": "AN22"}[self.protocol]
-        broken = [one for one in check.finish() if one.rule in ("X1", "AN12")]
-        first = broken[0] if broken else None
-        got = f"{first.at}: {first.got}" if first else "the same"
-        self.expect(rule, first is None, first.expected if first else "the same answer", got, exchange)
+        check.finish()
+        first = next(iter(check.differences), None)
+        where = first.at if first else "scenario"
+        self.expect(rule, first is None, first.expected if first else "", first.got if first else "", exchange, where)
 
     def judge(self, exchanges: list[Exchange]) -> None:
         """Every structural rule on every capture."""
         for exchange in exchanges:
-            if id(exchange) not in self._judged:
+            if id(exchange) not in self._judged and not exchange.is_evidence:
                 self._judged.add(id(exchange))
                 for violation in self._violations(exchange):
                     if violation.level != "OFF":
@@ -196,40 +199,18 @@ def run_probe(
 
 
 def _add_structural(outcome: Outcome, protocol: str, exchanges: list[Exchange], probe: Probe) -> None:
-    """The rules that every capture was judged by and that held."""
-    seen = _what_was_seen(exchanges)
+    """The rules that every capture was judged by and that held. A rule that nothing exercised is not among them."""
+    seen = what_was_exercised(protocol, exchanges)
     broken = {one.rule for one in outcome.broken}
-    prefixes = {"chat": ("CH",), "responses": ("RS",), "messages": ("AN",)}[protocol]
+    families = {"chat": ("CH",), "responses": ("RS", "WS"), "messages": ("AN", "K")}[protocol]
     for rule in load_requirements().values():
         if rule.check not in ("grammar", "law", "transport", "unary") or rule.id in broken:
             continue
-        if not (rule.id.startswith(prefixes) or rule.id[0] in "TE" or (rule.id.startswith("WS") and "websocket" in seen)):
+        if rule.id.rstrip("0123456789") not in (*families, "T", "E") or (rule.protocols and protocol not in rule.protocols):
             continue
-        if rule.needs and rule.needs not in seen:
+        if seen.isdisjoint(rule.needs.split("|")):
             continue
         outcome.findings.append(Finding(rule.id, probe._levels.get(rule.id, rule.level), False, "capture"))
-
-
-def _what_was_seen(exchanges: list[Exchange]) -> set[str]:
-    """Which features the captures hold: a rule that nothing exercised is no proof."""
-    seen: set[str] = set()
-    for exchange in exchanges:
-        if exchange.status >= 400:
-            seen.add("error")
-        elif exchange.frames:
-            seen.add("websocket")
-        elif exchange.status == 200 and exchange.is_stream:
-            seen.add("stream")
-            answer = read_answer(exchange)
-            if answer.calls:
-                seen.add("tools")
-            if answer.reasoning:
-                seen.add("reasoning")
-            if answer.logprobs:
-                seen.add("logprobs")
-        elif exchange.status == 200:
-            seen.add("unary")
-    return seen
 
 
 def _keep_traces(outcome: Outcome, exchanges: list[Exchange], folder: Path | None) -> None:

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from conformance.checker.client import TargetError
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
-_SERVE = "serve --model scripted --dialect chatml-qwen3 --port 0 --threads 1"
+KEY = "key-of-the-reference-run"
+"""It lets this key in alone, so that the scenario about wrong keys can be judged."""
+_SERVE = f"serve --model scripted --dialect chatml-qwen3 --port 0 --threads 1 --api-key {KEY}"
 """A dialect with reasoning, so that the scenarios about it can be judged."""
 _COMMAND = (sys.executable, "-m", "zllm_ref", *_SERVE.split())
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from conformance.checker.absence import Surfaces
 from conformance.checker.client import Client, TargetError
 from conformance.checker.probe import run_probe
 from conformance.checker.scenarios import Scenario, all_scenarios
@@ -50,6 +51,7 @@ class Run:
         self.options = options
         self.client = Client(options.base_url, options.model, options.api_key, options.timeout_seconds)
         self.outcomes: list[Outcome] = []
+        self._surfaces = Surfaces(self.client)
         self._file = None
         if options.report_dir is not None:
             options.report_dir.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,7 @@ class Run:
 
     def run_one(self, scenario: Scenario) -> Outcome:
         """Runs a scenario; a known failure is marked, a known failure that passes becomes a failure."""
-        outcome = run_probe(
+        outcome = self._absent(scenario) or run_probe(
             scenario.run, self.client, scenario.protocol, self.options.profile, scenario.feature, scenario.name,
             scenario.is_optional, self.options.report_dir, frozenset(self.options.known_failing),
         )  # fmt: skip
@@ -79,6 +81,21 @@ class Run:
                 outcome.reason = f"passes, but is listed as known failing ({known}): take it off the list"
         self.outcomes.append(outcome)
         self._write(outcome.row())
+        return outcome
+
+    def _absent(self, scenario: Scenario) -> Outcome | None:
+        """The outcome where the scenario's protocol is not served at all: unsupported, with the exchange that shows it."""
+        try:
+            absence = self._surfaces.absence(scenario.protocol, scenario.feature)
+        except TargetError:
+            return None  # the scenario will meet the same, and tell it as its own
+        if absence is None:
+            return None
+        outcome = Outcome(scenario.name, scenario.protocol, scenario.feature, Verdict.UNSUPPORTED, absence.reason)
+        outcome.absence = absence.what
+        if self.options.report_dir is not None:
+            folder = self.options.report_dir / "traces" / "absent"
+            outcome.traces = [str(Path(absence.evidence.save(folder, absence.what)).relative_to(self.options.report_dir))]
         return outcome
 
     def run_all(self) -> Iterator[Outcome]:
@@ -125,10 +142,9 @@ def read_known_failing(path: Path) -> dict[str, str]:
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """0 conforming, 1 not, 2 could not run."""
+    """0 conforming, 1 not, 2 could not run. Where not one scenario passed or is known to fail, nothing was judged: 2."""
     counted = [one.verdict for one in outcomes if not one.is_known]
     if Verdict.FAIL in counted:
         return 1
-    if Verdict.ERROR in counted or not outcomes:
-        return 2
-    return 0
+    was_judged = Verdict.PASS in counted or len(counted) < len(outcomes)
+    return 0 if was_judged and Verdict.ERROR not in counted else 2

@@ -33,6 +33,8 @@ class StreamCheck:
         self.protocol = protocol
         self.profile = profile
         self.violations: list[Violation] = []
+        self.differences: list[Violation] = []
+        """Of `violations` those where the stream and its unary answer differ."""
         self.num_suppressed = 0
         self.num_events = 0
         self._levels = levels_for(profile)
@@ -68,7 +70,9 @@ class StreamCheck:
         self._laws.finish()
         if self._unary is not None:
             self._keep(check_unary(self.protocol, self._unary, self.profile))
+            self._drain()
             compare_with_unary(self.protocol, self._laws, self._unary)
+            self.differences = list(self._laws.found)
         self._drain()
         return self.violations
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from conformance.checker.difference import first_difference
 from conformance.checker.joined import Joined, describe
 from conformance.checker.laws.chat import check_chat_usage
-from conformance.checker.laws.law import Laws, at_path
+from conformance.checker.laws.law import UNTOLD, Laws, at_path
 from conformance.checker.laws.messages import check_blocks, check_cache_split, prompt_total
-from conformance.checker.laws.responses import check_response_usage, outline_of_response
+from conformance.checker.laws.responses import check_item_ids, check_response_usage, outline_of_response
 from conformance.grammar import Violation, load_grammar
 from conformance.grammar.fields import MISSING, show
 from conformance.requirements import levels_for
@@ -32,6 +33,7 @@ def check_unary(protocol: str, body: object, profile: str = "default") -> list[V
         _check_choices(laws, body.get("choices"))
     elif protocol == "responses":
         check_response_usage(laws, body)
+        check_item_ids(laws, body.get("output"))
     elif isinstance(body.get("usage"), dict):
         laws.check_counts("AN12", "usage", body["usage"])
         check_cache_split(laws, body["usage"])
@@ -44,11 +46,12 @@ def check_error_body(protocol: str, status: int, body: object, profile: str = "d
     laws = Laws(levels_for(profile))
     error = at_path(body, "error")
     if protocol == "messages":
-        if at_path(body, "type") != "error" or not isinstance(error, dict):
-            laws.report("E2", f"body of {status}", '{"type": "error", "error": {"type", "message"}}', body)
-        elif not isinstance(error.get("type"), str) or not isinstance(error.get("message"), str):
-            laws.report("E2", f"error of {status}", "type and message as strings", error)
-        elif "param" in error or "code" in error:
+        for rule in ("E2", "K15"):
+            if at_path(body, "type") != "error" or not isinstance(error, dict):
+                laws.report(rule, f"body of {status}", '{"type": "error", "error": {"type", "message"}}', body)
+            elif not isinstance(error.get("type"), str) or not isinstance(error.get("message"), str):
+                laws.report(rule, f"error of {status}", "type and message as strings", error)
+        if not laws.found and ("param" in error or "code" in error):
             laws.report("E7", f"error of {status}", "no param and no code: those are OpenAI's", error)
         return laws.found
     if not isinstance(error, dict) or at_path(body, "type") == "error":
@@ -83,12 +86,13 @@ def compare_with_unary(protocol: str, laws: Laws, unary: dict[str, Any]) -> None
         value = told[path]
         if value is None and path.startswith("usage"):
             continue  # the unary answer tells no usage; its own rule says whether it should
+        if streamed is UNTOLD:
+            continue
         if isinstance(streamed, Joined):
-            is_same = streamed.equals(value) if isinstance(value, str) else streamed.length == 0 and value is None
-        else:
-            is_same = streamed == value
-        if not is_same:
-            laws.report(_rule_of(path), path, f"{_describe(value)}, as in the unary answer", _describe(streamed))
+            if not (streamed.equals(value) if isinstance(value, str) else streamed.length == 0 and value is None):
+                laws.report(_rule_of(path), path, f"{_describe(value)}, as in the unary answer", _describe(streamed))
+        elif (found := first_difference(value, streamed, path)) is not None:
+            laws.report(_rule_of(path), found[0], f"{found[1]}, as in the unary answer", found[2])
     for path in told.keys() - laws.outline().keys():
         if not path.startswith("usage") and not _is_nothing(told[path]):
             laws.report("X1", path, f"{_describe(told[path])}, as in the unary answer", "nothing")
@@ -112,8 +116,9 @@ def _outline_of_completion(body: dict[str, Any]) -> dict[str, Any]:
         calls = at_path(message, "tool_calls") or []
         values[f"{at}.num_calls"] = len(calls)
         for number, call in enumerate(calls):
-            values[f"{at}.calls[{number}].name"] = at_path(call, "function", "name")
-            values[f"{at}.calls[{number}].arguments"] = at_path(call, "function", "arguments")
+            kind, growing = ("custom", "input") if at_path(call, "type") == "custom" else ("function", "arguments")
+            values[f"{at}.calls[{number}].name"] = at_path(call, kind, "name")
+            values[f"{at}.calls[{number}].arguments"] = at_path(call, kind, growing)
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         values[f"usage.{name}"] = at_path(body.get("usage"), name)
     return values
@@ -153,10 +158,11 @@ def _check_choices(laws: Laws, choices: object) -> None:
         if at_path(message, "role") != "assistant":
             laws.report("CH5", f"{at}.message.role", "assistant", at_path(message, "role"))
         for call in at_path(message, "tool_calls") or []:
-            if not (isinstance(at_path(call, "id"), str) and at_path(call, "id")) or at_path(call, "type") != "function":
-                laws.report("CH11", f"{at}.message.tool_calls", "id and type function", call)
-            if not isinstance(at_path(call, "function", "arguments"), str):
-                laws.report("CH14", f"{at}.message.tool_calls", "arguments as a string", at_path(call, "function"))
+            kind, growing = ("custom", "input") if at_path(call, "type") == "custom" else ("function", "arguments")
+            if not (isinstance(at_path(call, "id"), str) and at_path(call, "id")) or at_path(call, "type") != kind:
+                laws.report("CH11", f"{at}.message.tool_calls", "id and type function or custom", call)
+            if not isinstance(at_path(call, kind, growing), str):
+                laws.report("CH14", f"{at}.message.tool_calls", f"{growing} as a string", at_path(call, kind))
 
 
 def _check_content(laws: Laws, body: Mapping[str, Any]) -> None:

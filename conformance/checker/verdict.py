@@ -58,6 +58,8 @@ class Outcome:
     seconds: float = 0.0
     is_known: bool = False
     """Listed in the known-failing file."""
+    absence: str = ""
+    """The protocol, or `websocket`, that the target does not serve: many scenarios then have this one cause."""
 
     @property
     def id(self) -> str:
@@ -76,6 +78,7 @@ class Outcome:
             "verdict": self.verdict.value,
             "reason": self.reason,
             "known_failing": self.is_known,
+            "absence": self.absence,
             "seconds": round(self.seconds, 3),
             "held": sorted({one.rule for one in self.findings if not one.is_broken} - {one.rule for one in self.broken}),
             "broken": [asdict(one) for one in self.broken],

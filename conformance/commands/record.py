@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from conformance.checker.client import TargetError
-from conformance.checker.reference import reference_server
+from conformance.checker.reference import KEY, reference_server
 from conformance.checker.run import find_model
 from conformance.golden.build import PROTOCOLS
 from conformance.golden.case import golden_root
@@ -27,12 +27,13 @@ def run(arguments: argparse.Namespace) -> int:
     from conformance.golden.recorder import record
 
     root = arguments.out or golden_root()
+    key = arguments.api_key or (None if arguments.base_url else KEY)
     try:
         with nullcontext(arguments.base_url) if arguments.base_url else reference_server() as base_url:
-            model = arguments.model or find_model(base_url, arguments.api_key)
+            model = arguments.model or find_model(base_url, key)
             for protocol in PROTOCOLS:
                 shutil.rmtree(root / protocol / "exchange", ignore_errors=True)
-                cases = record(protocol, wanted_for(protocol), base_url, model, arguments.api_key or "none")
+                cases = record(protocol, wanted_for(protocol), base_url, model, key or "none")
                 count = 0
                 for case in cases:
                     path = root / f"{case.id}.jsonl"

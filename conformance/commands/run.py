@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from conformance.checker.client import TargetError
-from conformance.checker.reference import reference_server
-from conformance.checker.report import print_outcome, print_summary, write_reports
+from conformance.checker.reference import KEY, reference_server
+from conformance.checker.report import print_absence, print_outcome, print_summary, write_reports
 from conformance.checker.run import Run, RunOptions, exit_code, find_model, read_known_failing, select
 from conformance.checker.scenarios import all_scenarios
 from conformance.requirements import PROFILES
@@ -38,11 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     try:
         known = read_known_failing(arguments.known_failing) if arguments.known_failing else {}
+        key = arguments.api_key or (None if arguments.base_url else KEY)
         with nullcontext(arguments.base_url) if arguments.base_url else reference_server() as base_url:
             options = RunOptions(
                 base_url,
-                arguments.model or find_model(base_url, arguments.api_key),
-                arguments.api_key,
+                arguments.model or find_model(base_url, key),
+                key,
                 tuple(filter(None, arguments.protocols.split(","))),
                 tuple(filter(None, arguments.features.split(","))),
                 arguments.profile,
@@ -61,12 +62,16 @@ def _run(options: RunOptions, as_json: bool) -> int:
     if not select(options):
         raise ValueError("no scenario is left by --protocols and --features")
     suite = Run(options)
+    told_absent: set[str] = set()
     try:
         for outcome in suite.run_all():
             if as_json:
                 print(json.dumps(outcome.row(), ensure_ascii=False), flush=True)
-            else:
+            elif not outcome.absence:
                 print_outcome(outcome)
+            elif outcome.absence not in told_absent:
+                told_absent.add(outcome.absence)
+                print_absence(outcome)
     finally:
         suite.close()
     if options.report_dir is not None:

@@ -23,7 +23,7 @@ from conformance.mutants.systematic import mutants_of
 
 PROTOCOLS: Final = ("chat", "responses", "messages")
 _RENDERERS: Final = {"chat": render_chat, "responses": render_responses, "messages": render_messages}
-_NUM_REJECTS: Final = 130
+_NUM_REJECTS: Final = 140
 
 
 def accept_cases(protocol: str) -> Iterator[Case]:

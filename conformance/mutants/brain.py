@@ -13,6 +13,8 @@ from typing import Any, Final
 from conformance.golden.story import Call, Part, Reasoning, Story, Text
 
 _WORD: Final = re.compile(r"\s*\S+|\s+$")
+FAIL: Final = re.compile(r"Fail after (\d+) tokens\.")
+STALL: Final = re.compile(r"Stall for ([\d.]+) seconds after (\d+) tokens\.")
 _NUMBERS: Final = [f"number-{number} " for number in range(1, 101)]
 _CITIES: Final = ("Paris", "Rome", "Oslo")
 CONTEXT_LENGTH: Final = 200_000
@@ -74,6 +76,10 @@ def think(request: Request) -> tuple[list[Part], str, list[str]]:
     text = _text(request, role, last)
     words = split(text)
     end = "stop"
+    if failure := FAIL.fullmatch(last):
+        if int(failure[1]) == 0:
+            raise BadRequestError(500, "the engine failed", None, "engine_error")
+        return [*parts, Text(tuple(words[: int(failure[1])]))], "error", words[: int(failure[1])]
     for stop in request.stops:
         place = text.find(stop)
         if place >= 0:
@@ -150,7 +156,12 @@ def story_of(request: Request, cache: Cache, scope: str, model: str) -> Story:
         reasoning_tokens=3 if request.thinks else 0,
         model=model,
         scope=scope,
-        options={"num_choices": request.num_choices, "logprobs": request.logprobs, "stop": end.partition(":")[2]},
+        options={
+            "stall": float(stall[1]) if (stall := STALL.fullmatch(request.turns[-1][1])) else 0.0,
+            "num_choices": request.num_choices,
+            "logprobs": request.logprobs,
+            "stop": end.partition(":")[2],
+        },
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 from conformance.golden.story import Frame
@@ -51,6 +52,18 @@ def _second_shares_index(frames: Frames) -> None:
 
 def _second_without_added(frames: Frames) -> None:
     del frames[position(frames, _ADDED, 1)]
+
+
+def _one_id_for_two(frames: Frames) -> None:
+    """The second item takes the first one's id, in every telling."""
+    first, second = (data["item"]["id"] for data in payloads(frames, _ADDED))
+    frames[:] = [
+        Frame(frame.event, json.loads(json.dumps(frame.data).replace(json.dumps(second), json.dumps(first)))) for frame in frames
+    ]
+
+
+def _one_unary_id_for_two(unary: dict[str, Any]) -> None:
+    unary["output"][1]["id"] = unary["output"][0]["id"]
 
 
 def _foreign_item_id(frames: Frames) -> None:
@@ -180,5 +193,7 @@ FAULTS = [
     _resp("R62", "arguments that are no object", "RS9", both(put(_ARGUMENTS, "delta", "["), put(_ARGUMENTS_DONE, "arguments", "[[["), put(_DONE, "item.arguments", "[[[", 0)), "tools"),
     _resp("R63", "no id in the response object", "RS4", put(_COMPLETED, "response.id", DELETE)),
     _resp("R65", "the response does not echo its tools", "RS17", put(_COMPLETED, "response.tools", DELETE)),
+    _resp("R66", "two items have one id", "RS6", _one_id_for_two, "tools"),
+    _resp("R67", "two items of the unary answer have one id", "RS6", lambda frames: None, "tools", needs_unary=True, edit_unary=_one_unary_id_for_two),
     _resp("R64", "an unknown reason for an incomplete response", "RS14", both(_change_final("incomplete_details", {"reason": "tired"}), put(_COMPLETED, "type", "response.incomplete"))),
 ]  # fmt: skip

@@ -8,8 +8,8 @@ from conformance.checker.client import Client
 from conformance.checker.probe import run_probe
 from conformance.checker.scenarios import all_scenarios
 from conformance.checker.verdict import Verdict
+from conformance.mutants.scenario_faults import SCENARIO_FAULTS
 from conformance.mutants.server import MODEL, right_server
-from conformance.mutants.server_wrongs import SCENARIO_FAULTS
 
 _TIMEOUT_SECONDS = 30.0
 

@@ -1,7 +1,9 @@
-"""What the small right server can do wrong, and which scenario must see it by which rule."""
+"""What the small right server can do wrong, by name. `scenario_faults.py` says which scenario must see it, by which rule."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -86,6 +88,9 @@ BENDS: Final[dict[str, Bend]] = {
     "cached-text-differs": lambda story, request, number: (
         _texts(story, lambda part: replace(part, pieces=("Other ", *part.pieces))) if story.cached_tokens > 200 else story
     ),
+    "stall-loses-text": lambda story, request, number: (
+        _texts(story, lambda part: replace(part, pieces=part.pieces[:2])) if story.option("stall") else story
+    ),
     "short-hits": lambda story, request, number: replace(story, cached_tokens=story.cached_tokens // 2),
     "steps-change-calls": _other_step,
     "logprobs-missing": lambda story, request, number: replace(story, options={**story.options, "logprobs": False}),
@@ -121,6 +126,45 @@ def _break_characters(protocol: str, frames: list[Frame]) -> None:
             frame.data["delta"]["text"] = frame.data["delta"]["text"].replace("😀", "\ufffd\ufffd")
 
 
+def _share_call_ids(protocol: str, frames: list[Frame]) -> None:
+    """All calls of the answer take the first one's id."""
+    ids = list(dict.fromkeys(re.findall(r'"(?:call_|toolu_)[^"]*"', json.dumps([frame.data for frame in frames]))))
+    for frame in frames:
+        text = json.dumps(frame.data)
+        for other in ids[1:]:
+            text = text.replace(other, ids[0])
+        frame_data = json.loads(text)
+        if isinstance(frame.data, dict):
+            frame.data.clear()
+            frame.data.update(frame_data)
+
+
+def _go_on_after_failure(protocol: str, frames: list[Frame]) -> None:
+    """The stream that failed is ended as if it had not."""
+    if not _failed(frames):
+        return
+    if protocol == "chat":
+        first = json.loads(json.dumps(frames[0].data))
+        first["choices"][0].update(delta={}, finish_reason="stop")
+        frames += [Frame(None, first), Frame(None, "[DONE]")]
+    elif protocol == "messages":
+        frames.append(Frame("message_stop", {"type": "message_stop"}))
+    else:
+        last = json.loads(json.dumps(frames[-1].data).replace('"failed"', '"completed"'))
+        frames.append(Frame("response.completed", {**last, "type": "response.completed"}))
+
+
+def _fall_silent(protocol: str, frames: list[Frame]) -> None:
+    """The stream that failed just ends."""
+    if _failed(frames):
+        frames[:] = [frame for frame in frames if not _failed([frame])]
+
+
+def _failed(frames: list[Frame]) -> bool:
+    told = [frame.data for frame in frames if isinstance(frame.data, dict)]
+    return any(data.get("error") or data.get("type") in ("error", "response.failed") for data in told)
+
+
 def _other_city(protocol: str, frames: list[Frame]) -> None:
     for frame in frames:
         if isinstance(frame.data, dict) and "Pari" in str(frame.data.get("choices")):
@@ -133,6 +177,9 @@ FRAME_EDITS: Final[dict[str, Callable[[str, list[Frame]], None]]] = {
     "broken-characters": _break_characters,
     "streamed-call-differs": _other_city,
     "two-ends": _end_with(Frame(None, "[DONE]")),
+    "shared-call-ids": _share_call_ids,
+    "goes-on-after-failure": _go_on_after_failure,
+    "falls-silent": _fall_silent,
 }
 
 
@@ -147,84 +194,37 @@ def _other_unary(protocol: str, unary: dict[str, Any]) -> None:
 
 UNARY_EDITS: Final[dict[str, Callable[[str, dict[str, Any]], None]]] = {"unary-differs": _other_unary}
 
-SCENARIO_FAULTS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("wrong-media-type", "chat/text", "T1"),
-    ("no-item-done", "responses/text", "RS11"),
-    ("no-block-stop", "messages/text", "AN2"),
-    ("two-ends", "chat/text", "T4"),
-    ("no-request-id", "chat/text", "T11"),
-    ("unary-differs", "chat/stream-equals-unary", "X1"),
-    ("unary-differs", "responses/stream-equals-unary", "RS25"),
-    ("unary-differs", "messages/stream-equals-unary", "AN22"),
-    ("unary-differs", "messages/stream-equals-unary", "CH23"),
-    ("one-burst", "chat/arrives-in-pieces", "T9"),
-    ("broken-characters", "messages/unicode", "T3"),
-    ("limit-called-stop", "chat/max-tokens", "CH19"),
-    ("over-limit", "messages/max-tokens", "CH19"),
-    ("stop-string-leaks", "chat/stop-string", "CH20"),
-    ("schema-ignored", "responses/structured-output", "CH14"),
-    ("reasoning-in-text", "messages/reasoning", "CH22"),
-    ("logprobs-missing", "chat/logprobs", "CH21"),
-    ("one-choice", "chat/several-choices", "CH8"),
-    ("never-calls", "chat/tool-choice", "CH24"),
-    ("calls-when-forbidden", "responses/tool-choice", "RS22"),
-    ("named-tool-ignored", "messages/tool-choice", "AN20"),
-    ("streamed-call-differs", "chat/tools-unary", "X1"),
-    ("arguments-for-nothing", "messages/no-argument-tool", "K6"),
-    ("parallel-when-forbidden", "chat/parallel-tools", "CH24"),
-    ("one-id-for-all", "messages/tool-result", "AN7"),
-    ("short-hits", "chat/tool-echo", "X7"),
-    ("previous-response-ignored", "responses/previous-response", "RS20"),
-    ("instructions-carried", "responses/previous-response", "RS20"),
-    ("context-doubles", "responses/previous-response", "RS20"),
-    ("forgets-stored", "responses/stored-response", "RS21"),
-    ("stores-everything", "responses/stored-response", "E1"),
-    ("delete-keeps", "responses/stored-response", "E1"),
-    ("prompt-count-drifts", "messages/input-forms", "AN18"),
-    ("prompt-count-drifts", "responses/tool-output-forms", "C6"),
-    ("prompt-count-drifts", "messages/tool-output-forms", "K10"),
-    ("resumes-from-start", "responses/background", "RS3"),
-    ("seals-nothing", "responses/encrypted-reasoning", "RS19"),
-    ("counts-without-tools", "messages/count-tokens", "AN23"),
-    ("counts-without-tools", "responses/input-tokens", "X6"),
-    ("never-cached", "chat/repeated-prompt", "X5"),
-    ("cache-without-limit", "responses/repeated-prompt", "X5"),
-    ("prompt-count-drifts", "messages/repeated-prompt", "AN13"),
-    ("prompt-count-drifts", "messages/cache-counters", "AN13"),
-    ("cached-text-differs", "chat/cold-equals-cached", "X8"),
-    ("prompt-count-drifts", "chat/three-protocols", "X2"),
-    ("malformed-json-500", "chat/malformed-json", "E1"),
-    ("errors-in-band", "chat/missing-field", "E1"),
-    ("errors-in-band", "chat/wrong-type", "T6"),
-    ("error-differs-streamed", "messages/wrong-type", "E5"),
-    ("odd-types-crash", "chat/retyped-fields", "E1"),
-    ("error-code-number", "chat/empty-messages", "E3"),
-    ("foreign-error-shape", "messages/empty-messages", "E2"),
-    ("foreign-error-shape", "chat/empty-messages", "E7"),
-    ("unknown-model-500", "responses/unknown-model", "E1"),
-    ("error-code-number", "chat/context-overflow", "C12"),
-    ("wrong-method-400", "chat/wrong-method", "E1"),
-    ("one-models-shape", "messages/models", "K14"),
-    ("head-crashes", "messages/head-root", "K13"),
-    ("plain-get-crashes", "responses/websocket-upgrade", "WS1"),
-    ("closes-after-turn", "responses/websocket-second-turn", "WS4"),
-    ("websocket-lacks-in-progress", "responses/websocket-equals-sse", "X3"),
-    ("connection-forgets", "responses/websocket-continuation", "WS8"),
-    ("warm-up-speaks", "responses/websocket-warm-up", "WS10"),
-    ("closes-on-error", "responses/websocket-bad-frame", "WS12"),
-    ("error-without-status", "responses/websocket-bad-frame", "WS7"),
-    ("lane-not-echoed", "responses/websocket-lanes", "WS6"),
-    ("done-over-websocket", "responses/websocket-second-turn", "WS2"),
-    ("strict-fields", "responses/unknown-fields", "C11"),
-    ("strict-fields", "messages/unknown-fields", "K12"),
-    ("beta-query-fails", "messages/beta-query", "AN19"),
-    ("thinks-unasked", "messages/thinking-budget", "AN17"),
-    ("never-cached", "messages/billing-line", "K9"),
-    ("refuses-custom-tools", "responses/codex-tools", "C1"),
-    ("never-calls", "responses/codex-tools", "C4"),
-    ("custom-input-wrapped", "responses/custom-tool", "C3"),
-    ("namespace-flattened", "responses/namespace-tools", "RS24"),
-    ("steps-change-calls", "responses/split-invariance", "X4"),
-    ("one-id-for-all", "chat/concurrency", "CH1"),
-)
-"""(wrong, scenario, rule): with this wrong, that scenario must break that rule."""
+
+def _has_block(body: dict[str, Any], kind: str) -> bool:
+    contents = [message.get("content") for message in body.get("messages") or () if isinstance(message, dict)]
+    return any(block.get("type") == kind for content in contents if isinstance(content, list) for block in content)
+
+
+def _items(body: dict[str, Any]) -> list[dict[str, Any]]:
+    items = body.get("input")
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+_UNKNOWN_FIELDS: Final = {"metadata", "client_metadata", "context_management"}
+
+REFUSALS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
+    "strict-fields": lambda body: bool(_UNKNOWN_FIELDS & set(body)),
+    "refuses-custom-tools": lambda body: any(tool.get("type") == "custom" for tool in body.get("tools") or ()),
+    "refuses-namespaced-items": lambda body: any(item.get("namespace") for item in _items(body)),
+    "refuses-sealed": lambda body: any(item.get("encrypted_content") for item in _items(body)),
+    "refuses-system-list": lambda body: isinstance(body.get("system"), list),
+    "refuses-adaptive": lambda body: (body.get("thinking") or {}).get("type") == "adaptive",
+    "refuses-thinking-back": lambda body: _has_block(body, "thinking"),
+    "refuses-lone-outputs": lambda body: (
+        bool(_items(body)) and all(item.get("type") == "function_call_output" for item in _items(body))
+    ),
+    "warm-up-unanswered": lambda body: body.get("generate") is False,
+}
+"""What it refuses though it should not: name to a look at the request."""
+
+_KNOWN_TOOLS: Final = frozenset({"function", "custom", "namespace", "web_search", "local_shell"})
+
+
+def without_unknown_tools(body: dict[str, Any]) -> dict[str, Any]:
+    """The request as a server reads it that drops in silence what it does not know."""
+    return {**body, "tools": [tool for tool in body.get("tools") or () if tool.get("type") in _KNOWN_TOOLS]}

@@ -26,7 +26,9 @@ class Requirement:
     severity: str = ""
     """S1 an official SDK raises, S2 it is silently wrong, S3 it copes and others may not."""
     needs: str = ""
-    """What a capture must hold before the rule counts as seen: tools, reasoning, logprobs, error, stream, unary."""
+    """What a capture must hold before the rule counts as seen, by the names of `checker/exercise.py`; `|` means any of them."""
+    protocols: tuple[str, ...] = ()
+    """The protocols that a rule with a shared prefix (T, E, K) speaks of; empty: all."""
     profiles: tuple[tuple[str, str], ...] = ()
     """(profile, level) where a profile moves the level; level `OFF` switches the rule off."""
 
@@ -35,7 +37,12 @@ class Requirement:
 def load_requirements() -> Mapping[str, Requirement]:
     """All requirements by id, in the order of the file."""
     rows: list[dict[str, Any]] = _read("rules.json")["requirements"]
-    return {row["id"]: Requirement(**{**row, "profiles": tuple(row.get("profiles", {}).items())}) for row in rows}
+    return {
+        row["id"]: Requirement(
+            **{**row, "profiles": tuple(row.get("profiles", {}).items()), "protocols": tuple(row.get("protocols", ()))}
+        )
+        for row in rows
+    }
 
 
 @cache

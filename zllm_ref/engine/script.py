@@ -2,7 +2,9 @@
 
 Without a script: two sentences; where tools are offered and the last word was a user's, a call of the first (or demanded)
 tool with the smallest arguments that fit (two calls where the user says "twice"); where a format is asked for, the smallest
-text in it; before all that one sentence of reasoning, where it is asked for and the dialect has any. With one, a JSON file:
+text in it; before all that one sentence of reasoning, where it is asked for and the dialect has any. Where the last word of
+the user is `Fail after 5 tokens.` or `Stall for 1.5 seconds after 3 tokens.`, that happens to the sentences. With one, a JSON
+file:
 
     {"tokens_per_step": 1,
      "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
@@ -20,6 +22,7 @@ runtime fails there.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +49,8 @@ SCRIPTED_TEXT = "This is the scripted model. It says these two sentences and end
 SCRIPTED_REASONING = "The request asks for a thought, so here is one."
 
 _LONGEST_STALL_SECONDS = 3600
+_FAIL = re.compile(r"Fail after (\d{1,6}) tokens\.")
+_STALL = re.compile(r"Stall for (\d{1,4}(?:\.\d+)?) seconds after (\d{1,6}) tokens\.")
 
 
 class ScriptError(ValueError):
@@ -196,7 +201,10 @@ def _unscripted(request: Request) -> ScriptedAnswer:
             return ScriptedAnswer(reasoning, (Text("{}"),))
         case JsonSchemaFormat(schema=schema):
             return ScriptedAnswer(reasoning, (Text(json.dumps(minimal_value(to_python(schema)), ensure_ascii=False)),))
-    tool = _tool_to_call(request)
+    fault = _demanded_fault(request)
+    tool = None if fault is not None else _tool_to_call(request)
+    if tool is None and fault is not None:
+        return ScriptedAnswer(parts=(Text(SCRIPTED_TEXT),), fault=fault)
     if tool is None:
         return ScriptedAnswer(reasoning, (Text(SCRIPTED_TEXT),))
     if isinstance(tool, CustomTool):
@@ -205,6 +213,15 @@ def _unscripted(request: Request) -> ScriptedAnswer:
     call = ToolCall("", tool.name, _object(value if isinstance(value, dict) else {}), tool.namespace)
     is_twice = request.parallel_tool_calls and "twice" in request.messages[-1].text
     return ScriptedAnswer(reasoning, (call, call) if is_twice else (call,))
+
+
+def _demanded_fault(request: Request) -> Fault | None:
+    last = request.messages[-1].text if request.messages else ""
+    if demand := _FAIL.fullmatch(last):
+        return Fault(int(demand[1]))
+    if demand := _STALL.fullmatch(last):
+        return Fault(int(demand[2]), min(float(demand[1]), _LONGEST_STALL_SECONDS))
+    return None
 
 
 def _wants_reasoning(request: Request) -> bool:

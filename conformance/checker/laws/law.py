@@ -18,6 +18,8 @@ _SPECIAL: Final = re.compile(
     r"channel|message)\|>|<｜(?:begin|end)▁of▁sentence｜>|<end_of_turn>|<start_of_turn>|\[/INST\]"
 )
 _WINDOW = 40
+UNTOLD: Final = object()
+"""In an outline: a value that two right servers may tell differently, so that nothing is compared."""
 
 
 class Laws:

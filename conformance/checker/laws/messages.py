@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.checker.joined import JsonScanner
-from conformance.checker.laws.law import Laws, Text, at_path
+from conformance.checker.laws.law import UNTOLD, Laws, Text, at_path
 
 _MAX_KEPT_INPUT = 4_000_000
 _CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
@@ -100,7 +100,7 @@ class MessagesLaws(Laws):
                 values[f"{at}.{block.kind}"] = block.text
             elif block.kind == "tool_use":
                 values[f"{at}.name"] = block.name
-                values[f"{at}.input"] = _input_of(block)
+                values[f"{at}.input"] = _input_of(block, self._has_error or self._stop_reason in _CUTTING)
         return values
 
     def _observe_start(self, payload: dict[str, Any]) -> None:
@@ -269,10 +269,12 @@ def check_cache_split(laws: Laws, usage: Mapping[str, Any]) -> None:
         )
 
 
-def _input_of(block: _Block) -> object:
+def _input_of(block: _Block, may_be_cut: bool) -> object:
+    """What the unary message must hold. Input that the token limit cut is no JSON, and a unary message holds JSON only: what
+    becomes of it there (nothing, `{}`, the members that were whole) no vendor says, so nothing is compared."""
     if block.input is None or not block.text.length:
         return block.start_input
     try:
         return json.loads("".join(block.input))
     except ValueError:
-        return "".join(block.input)
+        return UNTOLD if may_be_cut else "".join(block.input)

@@ -75,6 +75,7 @@ class ResponsesLaws(Laws):
         self._items: dict[int, _Item] = {}
         self._done: dict[int, _Item] = {}
         self._call_ids: set[str] = set()
+        self._item_ids: set[str] = set()
 
     def observe(self, kind: str, payload: dict[str, Any]) -> None:
         if kind == "error" and not isinstance(at_path(payload, "error", "message") or payload.get("message"), str):
@@ -190,6 +191,11 @@ class ResponsesLaws(Laws):
             isinstance(source.get("id"), str) and source["id"]
         ):
             self.report("RS6", f"item {index} id", "a non-empty id", source.get("id"))
+        identity = source.get("id")
+        if isinstance(identity, str) and identity:
+            if identity in self._item_ids:
+                self.report("RS6", f"item {index} id", "an id of its own", identity)
+            self._item_ids.add(identity)
         for kinds, field, empty, rule in _EMPTY:
             if source.get("type") in kinds and source.get(field) != empty:
                 self.report(rule, f"item {index} {field}", f"{empty!r} when it is announced", source.get(field))
@@ -328,6 +334,17 @@ def check_response_usage(laws: Laws, response: Mapping[str, Any]) -> None:
     laws.check_sum("RS13", "usage.total_tokens", usage.get("total_tokens"), read, written)
     laws.check_within("RS13", "usage cached_tokens", at_path(usage, "input_tokens_details", "cached_tokens"), read)
     laws.check_within("RS13", "usage reasoning_tokens", at_path(usage, "output_tokens_details", "reasoning_tokens"), written)
+
+
+def check_item_ids(laws: Laws, output: object) -> None:
+    """RS6 in a whole response: events and later requests name an item by its id."""
+    seen: set[str] = set()
+    for number, item in enumerate(output if isinstance(output, list) else ()):
+        identity = at_path(item, "id")
+        if isinstance(identity, str) and identity:
+            if identity in seen:
+                laws.report("RS6", f"output[{number}].id", "an id of its own", identity)
+            seen.add(identity)
 
 
 def outline_of_response(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from conformance.checker.report.junit import junit_of
 from conformance.checker.report.matrix import write_matrix
 from conformance.checker.report.results import read_results
 from conformance.checker.report.summary import summary_of
-from conformance.checker.report.terminal import print_outcome, print_summary
+from conformance.checker.report.terminal import print_absence, print_outcome, print_summary
 
-__all__ = ["print_outcome", "print_summary", "read_results", "write_matrix", "write_reports"]
+__all__ = ["print_absence", "print_outcome", "print_summary", "read_results", "write_matrix", "write_reports"]
 
 
 def write_reports(folder: Path) -> None:

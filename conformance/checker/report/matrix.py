@@ -13,12 +13,12 @@ from conformance.checker.report.results import Results, RuleResult, read_results
 from conformance.requirements import load_requirements
 
 _MAX_TRACE = 20_000
-_MARKS = {"held": "✓", "broken": "✗", "lapsed": "!", "unproven": "?", "excluded": "–"}
+_MARKS = {"held": "✓", "broken": "✗", "lapsed": "!", "unsupported": "u", "unproven": "?", "excluded": "–"}
 _STYLE = """
 body{font:14px/1.4 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse}
 th,td{border:1px solid #ccc;padding:.2rem .5rem;text-align:left;vertical-align:top}
 thead th{position:sticky;top:0;background:#fff}
-td.held{background:#dff3df}td.broken{background:#f6c9c9}td.lapsed{background:#fbeeb8}td.unproven,td.excluded{background:#eee;color:#666}
+td.held{background:#dff3df}td.broken{background:#f6c9c9}td.lapsed{background:#fbeeb8}td.unproven,td.unsupported,td.excluded{background:#eee;color:#666}
 td a{color:inherit;text-decoration:none;font-weight:bold}
 pre{white-space:pre-wrap;word-break:break-all;background:#f7f7f7;padding:.6rem}
 section{margin-top:2rem;border-top:1px solid #ccc}
@@ -47,7 +47,10 @@ def write_matrix(folders: Sequence[Path], path: Path) -> None:
         name = f"<b>{requirement.id}</b> <small>{requirement.level}</small>"
         rows.append(f"<tr><td>{name}</td><td>{html.escape(requirement.sentence)}</td>{''.join(cells)}</tr>")
     wires = [_wire(runs[number], trace, anchor) for (number, trace), anchor in traces.items() if trace]
-    legend = "✓ held · ✗ broken (MUST) · ! broken (SHOULD) · ? unproven: nothing exercised it · – excluded, with a reason"
+    legend = (
+        "✓ held · ✗ broken (MUST) · ! broken (SHOULD) · u unsupported: not served · ? unproven: nothing exercised it · "
+        "– excluded, with a reason"
+    )
     path.write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Conformance matrix</title><style>{_STYLE}</style>"
         f"<h1>Conformance matrix</h1><p>{legend}</p><table><thead><tr><th>rule</th><th>what it demands</th>{heads}</tr></thead>"

@@ -45,10 +45,19 @@ def text_of(finding: Finding) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def print_absence(outcome: Outcome, console: Console | None = None) -> None:
+    """What is not served is said once, not once a scenario."""
+    console = console or Console(soft_wrap=True, highlight=False)
+    told = f"{outcome.protocol}/{'websocket-' if outcome.absence == 'websocket' else ''}*"
+    console.print(f"[yellow]{outcome.verdict:12}[/] {escape(told)}  {escape(outcome.reason[:300])}")
+
+
 def print_summary(outcomes: Sequence[Outcome], console: Console | None = None) -> None:
     console = console or Console(soft_wrap=True, highlight=False)
     counts = Counter(outcome.verdict for outcome in outcomes)
     console.print("  ".join(f"[{_COLOURS[verdict]}]{counts[verdict]} {verdict.value}[/]" for verdict in Verdict))
     open_ones = [one for one in outcomes if one.verdict in (Verdict.UNSUPPORTED, Verdict.INCONCLUSIVE, Verdict.UNPROVEN)]
+    for absence in dict.fromkeys(one.absence for one in outcomes if one.absence):
+        console.print(f"{sum(one.absence == absence for one in outcomes)} of these could not be put: {absence} is not served.")
     if open_ones:
         console.print(f"{len(open_ones)} scenarios gave no verdict and are not green.")

@@ -11,7 +11,7 @@ from typing import Final
 from conformance.checker.probe import Probe
 
 THREE: Final = ("chat", "responses", "messages")
-_MODULES: Final = ("text", "tools", "state", "usage", "errors", "websocket", "clients", "load")
+_MODULES: Final = ("text", "tools", "state", "usage", "errors", "websocket", "clients", "load", "faults")
 
 
 @dataclass(frozen=True, slots=True)

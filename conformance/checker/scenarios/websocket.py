@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.checker.answer import answer_of_response, events_of
+from conformance.checker.answer import answer_of_response, events_of, read_answer
 from conformance.checker.client import Socket, UpgradeRefusedError
 from conformance.checker.dialogue import WEATHER, Ask, User, ask
 from conformance.checker.probe import Probe
@@ -22,7 +22,8 @@ def websocket_upgrade(probe: Probe) -> None:
     """GET without an upgrade is refused in a way that lets a client fall back to HTTP."""
     plain = probe.client.send("responses", "GET", "/responses")
     probe.expect("WS1", plain.status in (400, 404, 405, 426), "426, or another clean 4xx", plain.status, plain)
-    probe.ask(ask("Say hello.", max_tokens=16))
+    after = probe.client.ask("responses", ask("Say hello.", max_tokens=16).body("responses", probe.client.model, True))
+    probe.expect("C7", after.status == 200, "200: HTTP serves on", after.status, after)
     _open(probe).close()
 
 
@@ -78,6 +79,7 @@ def websocket_continuation(probe: Probe) -> None:
         message = {**_create(probe, "x", tools=(WEATHER,)), "input": outputs, "previous_response_id": answer.id}
         events = socket.turn(message)
         probe.expect("C9", bool(_final(events)), "an answer", [event.get("type") for event in events[-1:]], socket.exchange)
+    _check_forgetting(probe, socket)
     socket.close()
     other = _open(probe)
     events = other.turn(_create(probe, "Hi", previous_response_id=response.get("id")))
@@ -93,6 +95,19 @@ def websocket_continuation(probe: Probe) -> None:
     other.close()
 
 
+def _check_forgetting(probe: Probe, socket: Socket) -> None:
+    """WS9: after a continuation that failed the lane does not know the response that it continued."""
+    parent = _final(socket.turn(_create(probe, "Say hello once more."))).get("id")
+    answer = {"type": "function_call_output", "call_id": "call_that_nobody_made", "output": "x"}
+    failed = socket.turn({**_create(probe, "x"), "input": [answer], "previous_response_id": parent})
+    if not failed or failed[-1].get("type") != "error":
+        return  # the output of a call that nobody made was taken: no continuation failed
+    events = socket.turn(_create(probe, "And again.", previous_response_id=parent))
+    error = (events[-1].get("error") if events else None) or {}
+    is_gone = error.get("code") == "previous_response_not_found"
+    probe.expect("WS9", is_gone, "previous_response_not_found", error or "an answer", socket.exchange, "after a failed turn")
+
+
 @TABLE.scenario("websocket-warm-up", "websocket", "WS10 C8", _RESPONSES, is_optional=True)
 def websocket_warm_up(probe: Probe) -> None:
     """generate:false answers with a completed, empty response that can be continued."""
@@ -101,6 +116,7 @@ def websocket_warm_up(probe: Probe) -> None:
     probe.expect(
         "WS10", warm.get("status") == "completed" and warm.get("output") == [], "completed, no output", warm, socket.exchange
     )
+    probe.expect("C8", bool(warm), "an answer to the warm-up", warm, socket.exchange)
     events = socket.turn(_create(probe, "Say hello.", previous_response_id=warm.get("id")))
     probe.expect(
         "WS10", bool(_final(events)), "a continued answer", [event.get("type") for event in events[-1:]], socket.exchange
@@ -152,8 +168,10 @@ def websocket_abort(probe: Probe) -> None:
     socket.receive(20)
     socket.exchange.was_cut_by_us = True
     socket.close()
-    answer = probe.ask(ask("Say hello.", max_tokens=16))
-    probe.expect("WS14", bool(answer.end), "the next request is served", answer.raw, answer.exchange)
+    after = probe.client.ask("responses", ask("Say hello.", max_tokens=16).body("responses", probe.client.model, True))
+    is_served = after.status == 200 and bool(read_answer(after).end)
+    got = f"{after.status} {after.body[-200:].decode(errors='replace')}"
+    probe.expect("WS14", is_served, "the next request is served", got, after)
 
 
 def _open(probe: Probe) -> Socket:

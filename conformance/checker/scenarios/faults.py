@@ -1,0 +1,80 @@
+"""Targets that fail on demand: after some tokens, before the first, or by falling silent for a while.
+
+A scripted target takes the demand as the user's words, `Fail after 5 tokens.` or `Stall for 1.5 seconds after 3 tokens.`, and
+does so. A target that just answers them in words cannot be judged: unproven.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from conformance.checker.answer import events_of, read_answer
+from conformance.checker.client import Exchange
+from conformance.checker.dialogue import ask
+from conformance.checker.probe import Probe
+from conformance.checker.scenarios.table import Table
+from conformance.checker.verdict import StopError, Verdict
+
+TABLE = Table()
+_STALL_SECONDS = 1.5
+
+
+@TABLE.scenario("failure-in-stream", "scripted", "T7 CH25")
+def failure_in_stream(probe: Probe) -> None:
+    """The engine fails after five tokens: the stream says so in the protocol's form, and ends without a success."""
+    text = "Fail after 5 tokens."
+    _demand_failure(probe, text)
+    exchange = probe.client.ask(probe.protocol, ask(text).body(probe.protocol, probe.client.model, True))
+    if exchange.status >= 500:
+        return  # it waits for the whole answer before it says anything, and then it may well say 500
+    told = _failures(exchange)
+    kinds = [str(event.get("type") or sorted(event)) for event in events_of(exchange)]
+    probe.expect("T7", bool(told), "the failure, in the stream", f"{len(kinds)} events, the last {kinds[-2:]}", exchange)
+    end = read_answer(exchange).end
+    probe.expect("T7", end in ("", "failed"), "no success after the failure", end, exchange, "why it ended")
+
+
+@TABLE.scenario("failure-before-first-token", "scripted", "T6")
+def failure_before_first_token(probe: Probe) -> None:
+    """The engine fails before it has said anything: that is an HTTP error, streamed or not."""
+    text = "Fail after 0 tokens."
+    _demand_failure(probe, text)
+    exchange = probe.client.ask(probe.protocol, ask(text).body(probe.protocol, probe.client.model, True))
+    probe.expect("T6", exchange.status >= 500, "an HTTP error from 500 on", exchange.status, exchange)
+
+
+@TABLE.scenario("stall", "scripted", "X4 T9")
+def stall(probe: Probe) -> None:
+    """The engine falls silent in mid-answer: what it had said is out by then, and the answer is whole in the end."""
+    whole = probe.ask(ask("Say hello in five words."))
+    demand = f"Stall for {_STALL_SECONDS} seconds after 3 tokens."
+    answer = probe.ask(ask(demand))
+    arrivals = [seconds for seconds, _ in answer.exchange.chunks]
+    pause = max((later - earlier for earlier, later in pairwise(arrivals)), default=0.0)
+    if arrivals[-1] < _STALL_SECONDS:
+        raise StopError(Verdict.UNPROVEN, "the target does not stall on demand")
+    probe.expect("X4", answer.text == whole.text, whole.text, answer.text, answer.exchange, "text, stalled and not")
+    spoken = [seconds for seconds, piece in answer.exchange.chunks if _speaks(probe.protocol, piece)]
+    is_out = bool(spoken) and spoken[0] + _STALL_SECONDS / 2 < arrivals[-1] and pause > _STALL_SECONDS / 2
+    got = f"the first text {spoken[0] if spoken else 0:.2f} s, the end {arrivals[-1]:.2f} s after the request"
+    probe.expect("T9", is_out, "the first tokens before the pause", got, answer.exchange)
+
+
+def _demand_failure(probe: Probe, text: str) -> None:
+    """The same demand without streaming shows whether the target takes it: it must answer with a 5xx then."""
+    exchange = probe.client.ask(probe.protocol, ask(text).body(probe.protocol, probe.client.model, False))
+    if exchange.status < 500:
+        raise StopError(Verdict.UNPROVEN, "the target does not fail on demand")
+
+
+def _failures(exchange: Exchange) -> list[object]:
+    return [
+        event
+        for event in events_of(exchange)
+        if event.get("type") in ("error", "response.failed") or event.get("error") is not None
+    ]
+
+
+def _speaks(protocol: str, piece: bytes) -> bool:
+    marks = {"chat": b'"content":', "responses": b"output_text.delta", "messages": b"text_delta"}
+    return marks[protocol] in piece and b'"content":""' not in piece and b'"content":null' not in piece
