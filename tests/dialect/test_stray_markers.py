@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -58,7 +59,8 @@ def test_the_tags_of_a_call_that_is_none_stay_as_they_were_written(dialect_name:
 @pytest.mark.parametrize("name", DSML)
 def test_dsml_without_its_block_stays_byte_for_byte_also_as_ids(name: str) -> None:
     space = " " if name == "dsml-v4.1" else ""
-    text = f'<｜DSML｜{space}invoke name="note">\n<｜DSML｜{space}parameter name="text" string="true">hi</｜DSML｜{space}parameter>\n'
+    invoke, value = f'<｜DSML｜{space}invoke name="note">', f'<｜DSML｜{space}parameter name="text" string="true">hi'
+    text = f"{invoke}\n{value}</｜DSML｜{space}parameter>\n"
 
     answer = read(name, pieces_of(text), [NOTE], vocabulary=BYTES)
 
@@ -102,7 +104,7 @@ def test_every_cut_into_tokens_gives_the_call_and_the_content_before_it(dialect_
                 ids.append(marker)
                 continue
             edges = sorted({0, len(part), *(rng.randrange(len(part) + 1) for _ in range(rng.randrange(5)))})
-            for start, end in zip(edges, edges[1:], strict=False):
+            for start, end in pairwise(edges):
                 ids += VOCABULARY.encode_text(part[start:end])
         detokenizer = Detokenizer(VOCABULARY)
         pieces = [piece for token_id in ids for piece in detokenizer.push(token_id)]
