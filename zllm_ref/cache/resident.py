@@ -70,6 +70,11 @@ class PrefixCache:
         self._reserved_bytes = 0
 
     @property
+    def graph(self) -> PrefixGraph:
+        """For those who look: nobody changes it but the cache."""
+        return self._graph
+
+    @property
     def free_bytes(self) -> int:
         return self.capacity_bytes - self._graph.total_bytes - self._reserved_bytes
 
