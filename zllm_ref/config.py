@@ -84,6 +84,8 @@ class ServerSettings:
 class EngineSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    served_names: tuple[str, ...] = ()
+    """What requests and answers call the model: the first in answers, all of them and its own name in requests."""
     max_lanes: int = 64
     script: Path | None = None
     """What the scripted model says; None: a short fixed text."""

@@ -14,6 +14,13 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = ModelSettings()
     group = parser.add_argument_group("model")
     group.add_argument("--model", default="", help="default model, tiny-*, scripted, a GGUF file, or a Hugging Face folder")
+    group.add_argument(
+        "--served-model-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what answers call the model; further ones are names that requests may use, as is its own",
+    )
     group.add_argument("--dtype", choices=("float32", "bfloat16"), default=defaults.dtype)
     group.add_argument("--threads", type=positive, default=defaults.threads, help="CPU threads of the runtime")
     group.add_argument("--device", default=defaults.device, help="cpu or cuda")
@@ -58,6 +65,7 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
             near_miss_tokens=args.near_miss_tokens,
             near_miss_share=args.near_miss_share,
         ),
+        served_names=tuple(args.served_model_name),
         max_lanes=args.max_lanes,
         script=args.script,
         guard=not args.no_guard,

@@ -31,6 +31,12 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument("--heartbeat-seconds", type=seconds, default=defaults.heartbeat_seconds)
     group.add_argument("--state-dir", type=Path, default=None, help="stored responses and the sealing key; default: in memory")
     group.add_argument("--response-ttl", type=seconds, default=defaults.response_ttl_seconds, help="seconds")
+    group.add_argument(
+        "--max-stored-bytes",
+        type=byte_count,
+        default=defaults.max_stored_bytes,
+        help="of stored responses; the least used go first",
+    )
     group.add_argument("--keep-billing-line", action="store_true", help="do not strip Claude Code's per-request line")
     group.add_argument("--quiet", action="store_true", help="no line per request")
     parser.set_defaults(run=run)
@@ -71,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         heartbeat_seconds=args.heartbeat_seconds,
         state_directory=args.state_dir,
         response_ttl_seconds=args.response_ttl,
+        max_stored_bytes=args.max_stored_bytes,
     )
     failed = threading.Event()
     with progress_bar(console) as report:

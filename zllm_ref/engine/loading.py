@@ -106,7 +106,7 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
     cache = _build_cache(settings.cache, model, identity, vocabulary)
     directory = settings.state_directory
     return Loaded(
-        card=ModelCard(found.name, int(time.time()), model.context_length),
+        card=_card(settings.served_names, found.name, model.context_length),
         model=model,
         vocabulary=vocabulary,
         dialect=dialect,
@@ -117,6 +117,11 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes),
         identity=identity,
     )
+
+
+def _card(served_names: tuple[str, ...], own_name: str, context_length: int) -> ModelCard:
+    first, *others = (*served_names, own_name)
+    return ModelCard(first, int(time.time()), context_length, tuple(others))
 
 
 def _build_cache(settings: CacheSettings, model: Model, identity: str, vocabulary: Vocabulary) -> PrefixCache:
