@@ -63,6 +63,11 @@ class TokenFence:
         """What the guard says now. STOP stays, so that such an end can be told from the model's own."""
         return self._guard.verdict if self._guard is not None else Verdict.GO_ON
 
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """What the guard takes out of the next token's choices. For explanations."""
+        return (self._guard.excluded,) if self._guard is not None and self._guard.verdict is Verdict.EXCLUDE else ()
+
     def region_path(self) -> tuple[Node, list[int]] | None:
         """In a region: its grammar, and the ids that were read of it. For explanations."""
         return self._phases.region_path()

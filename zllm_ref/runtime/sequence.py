@@ -42,6 +42,8 @@ class PromptReport:
     cache_tier: str | None
     cache_id: str | None
     """The id under which the end state will be found; None: it will not be kept."""
+    hit_cache_id: str | None = None
+    """The saved state that was reused, where its name is known."""
 
 
 @dataclass(frozen=True)
