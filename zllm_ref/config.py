@@ -80,10 +80,26 @@ class ServerSettings:
     websocket_lifetime_seconds: float = 3600.0
 
 
+DRAFTERS = ("none", "prompt_lookup", "mtp", "dspark", "model")
+"""Who may guess tokens before the model says them."""
+
+
+@dataclass(frozen=True)
+class DraftSettings:
+    """Speculation: it changes how long an answer takes, and nothing else."""
+
+    drafter: str = "none"
+    most_tokens: int | None = None
+    """Guesses in one round at most; None: what suits the drafter. How many there are is decided round by round."""
+    model: str = ""
+    """The smaller model, or the drafter's weights."""
+
+
 @dataclass(frozen=True)
 class EngineSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    draft: DraftSettings = field(default_factory=DraftSettings)
     served_names: tuple[str, ...] = ()
     """What requests and answers call the model: the first in answers, all of them and its own name in requests."""
     max_lanes: int = 64

@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from zllm_ref.commands.argument_numbers import byte_count, count, positive, share
-from zllm_ref.config import DEFAULT_RESIDENT_BYTES, DEFAULT_SSD_BYTES, CacheSettings, EngineSettings, ModelSettings
+from zllm_ref.config import (
+    DEFAULT_RESIDENT_BYTES,
+    DEFAULT_SSD_BYTES,
+    DRAFTERS,
+    CacheSettings,
+    DraftSettings,
+    EngineSettings,
+    ModelSettings,
+)
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +47,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
     group.add_argument("--no-guard", action="store_true", help="do not watch for runaway loops")
     group.add_argument("--script", type=Path, default=None, help="what the scripted model says")
+    group.add_argument("--draft", choices=DRAFTERS, default="none", help="who guesses tokens; answers stay the same")
+    group.add_argument("--draft-tokens", type=positive, default=None, help="guesses in a round at most")
+    group.add_argument("--draft-model", default="", help="of --draft model: as --model; of --draft dspark: a file of weights")
     group.add_argument("--max-lanes", type=positive, default=EngineSettings().max_lanes)
 
 
@@ -66,6 +77,7 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
             near_miss_share=args.near_miss_share,
         ),
         served_names=tuple(args.served_model_name),
+        draft=DraftSettings(drafter=args.draft, most_tokens=args.draft_tokens, model=args.draft_model),
         max_lanes=args.max_lanes,
         script=args.script,
         guard=not args.no_guard,

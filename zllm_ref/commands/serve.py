@@ -121,7 +121,8 @@ def _announce(console: Any, engine: Any, host: str, port: int, args: argparse.Na
     url = f"http://{_shown(host)}:{port}"
     console.print(
         f"ready: [bold]{card.id}[/], {args.dtype}, {args.threads} threads ({spin_description(args.threads)}), "
-        f"context {card.context_length:,} tokens, {args.resident_bytes / (1 << 30):.1f} GiB for states",
+        f"context {card.context_length:,} tokens, {args.resident_bytes / (1 << 30):.1f} GiB for states"
+        + ("" if args.draft == "none" else f", drafts by {args.draft}"),
         soft_wrap=True,
     )
     console.print(f"[bold]{url}[/]   try:")

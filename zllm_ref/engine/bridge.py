@@ -21,7 +21,7 @@ from zllm_ref.config import EngineSettings
 from zllm_ref.dialect import ParseMode, Replay, Segment, UnrenderableValue, encode
 from zllm_ref.dialect.template import TemplateError
 from zllm_ref.engine.answer import ChoiceAnswer
-from zllm_ref.engine.figures import cache_figures
+from zllm_ref.engine.figures import cache_figures, draft_figures
 from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
 from zllm_ref.engine.observer import EngineObserver
@@ -105,8 +105,11 @@ class Engine:
         return (self._loaded.card,) if self._loaded is not None else ()
 
     def figures(self) -> tuple[Figure, ...]:
-        """What the cache says of itself; nothing while loading."""
-        return tuple(cache_figures(self._loaded.cache)) if self._loaded is not None else ()
+        """What the cache and the drafts say of themselves; nothing while loading."""
+        if self._loaded is None:
+            return ()
+        drafts = draft_figures(self._loaded.loop.draft_counts) if self._loaded.drafters is not None else ()
+        return (*cache_figures(self._loaded.cache), *drafts)
 
     def _tell(self, step: str, done: int, total: int) -> None:
         self._stage = step
@@ -169,8 +172,9 @@ class Engine:
             listener=AnswerListener(
                 request, loaded.vocabulary, answers, stop_ids, replay, prompt.starts_in_reasoning, listener, watcher
             ),
-            namespace=_namespace(request),
+            namespace=cache_namespace(request),
             cache_id=request.cache.cache_id,
+            on_round=None if watcher is None else watcher.on_round,
         )
         try:
             return loaded.loop.submit(job)
@@ -188,7 +192,7 @@ class Engine:
     @staticmethod
     def _replay(request: Request, loaded: Loaded) -> Replay:
         """Own answers of this model, for this client's namespace only."""
-        return loaded.dialect.replay(loaded.answers, f"{loaded.identity}\0{_namespace(request)}")
+        return loaded.dialect.replay(loaded.answers, f"{loaded.identity}\0{cache_namespace(request)}")
 
     @staticmethod
     def _answer(request: Request, loaded: Loaded, prompt: Prompt, choice: int) -> ChoiceAnswer:
@@ -262,7 +266,7 @@ def belongs_to(namespace: str, owner: str) -> bool:
     return namespace == owner or namespace.startswith(_SALTED + f"9:namespace={len(owner)}:{owner};")
 
 
-def _namespace(request: Request) -> str:
+def cache_namespace(request: Request) -> str:
     """The key's namespace and the client's salt, so that no pair is another pair, nor any name of a key."""
     name, salt = request.cache.namespace, request.cache.salt
     if salt is not None:

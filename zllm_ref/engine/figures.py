@@ -1,4 +1,4 @@
-"""What the cache says of itself, as figures for `/metrics`. Read from another thread: each number is right, not all at once."""
+"""What the cache and the drafts say of themselves, as figures for `/metrics`. Read from another thread: each number is right, not all at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Iterator
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.canonical.figure import Figure
+from zllm_ref.runtime.speculation import DraftCounts
+
+
+def draft_figures(counts: DraftCounts) -> Iterator[Figure]:
+    """Guesses that were verified, and those that were what the model said."""
+    yield Figure("draft_rounds", "Rounds in which guesses were verified", counts.rounds, True)
+    yield Figure("drafted_tokens", "Guesses that were verified", counts.drafted, True)
+    yield Figure("accepted_tokens", "Guesses that were what the model said", counts.accepted, True)
 
 
 def cache_figures(cache: PrefixCache) -> Iterator[Figure]:

