@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from zllm_ref.canonical.event import FinishReason
 from zllm_ref.canonical.request import Request
 from zllm_ref.runtime.sampler import SampledToken
-from zllm_ref.runtime.sequence import PromptReport, Timings
+from zllm_ref.runtime.sequence import PromptReport, RoundReport, Timings
 
 if TYPE_CHECKING:
     from zllm_ref.engine.bridge import Prompt
@@ -26,8 +26,8 @@ class AnswerObserver(Protocol):
     def on_tokens(self, choice: int, tokens: Sequence[SampledToken]) -> None:
         """These tokens entered the sequence in one step, the id that ends the answer included."""
 
-    def on_round(self, choice: int, position: int, guesses: Sequence[int], num_right: int) -> None:
-        """After the tokens of a round: they stand from `position` on; these ids had been guessed, the first so many rightly."""
+    def on_round(self, report: RoundReport) -> None:
+        """A decode round is over; its tokens were told before."""
 
     def on_ended(self, choice: int, reason: FinishReason) -> None:
         """No more tokens for this choice."""

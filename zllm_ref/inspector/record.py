@@ -22,7 +22,7 @@ from zllm_ref.canonical.request import Request
 if TYPE_CHECKING:  # the server imports this before the model is there: no torch, no tokenizer yet
     from zllm_ref.dialect import Segment
     from zllm_ref.runtime.sampler import SampledToken
-    from zllm_ref.runtime.sequence import PromptReport, Timings
+    from zllm_ref.runtime.sequence import PromptReport, RoundReport, Timings
 
 MOST_BODY_BYTES = 2 << 20
 MOST_FRAMES = 20_000
@@ -145,6 +145,11 @@ class Record:
         self.facts: dict[str, object] = {}
         """What was worked out when somebody looked, and is small: it goes with the record."""
 
+    @property
+    def hit_cache_id(self) -> str | None:
+        """The saved state that was reused."""
+        return self.report.hit_cache_id if self.report is not None else None
+
     # the server tells
 
     def on_frame(self, event: str | None, data: str, event_number: int | None) -> None:
@@ -210,17 +215,17 @@ class Record:
         self.state = State.DECODING
         self._touch(self, 0)
 
-    def on_round(self, choice: int, position: int, guesses: Sequence[int], num_right: int) -> None:
-        """A round with guesses is over: the tokens from `position` on (in prompt and answer) were its."""
-        start = position - len(self.prompt_ids)
-        if choice or not guesses or self.is_dropped or start >= len(self.ids):
+    def on_round(self, report: RoundReport) -> None:
+        """The newest tokens came of one round, and these were its guesses."""
+        start = report.position - len(self.prompt_ids)
+        if report.choice or not report.guesses or self.is_dropped or start >= len(self.ids):
             return
         while self.steps and self.steps[-1].start >= start:
             self.steps.pop()
-        self.steps.append(Step(self._clock(), start, len(self.ids), tuple(guesses), num_right))
-        self.num_proposed += len(guesses)
-        self.num_accepted += num_right
-        self._touch(self, 36 * len(guesses))
+        self.steps.append(Step(self._clock(), start, len(self.ids), report.guesses, report.right))
+        self.num_proposed += len(report.guesses)
+        self.num_accepted += report.right
+        self._touch(self, 36 * len(report.guesses))
 
     def on_tokens(self, choice: int, tokens: Sequence[SampledToken]) -> None:
         if choice or self.is_dropped or len(self.ids) >= MOST_TOKENS:
@@ -251,6 +256,11 @@ class Record:
     def on_failed(self, message: str) -> None:
         self.error = message
         self.on_end(State.FAILED, message)
+
+    def note(self, name: str, fact: object) -> None:
+        """Keeps something small that was worked out; a change like any other."""
+        self.facts[name] = fact
+        self._touch(self, 0)
 
     def forget(self) -> None:
         """It is gone from the store: whatever is still told is thrown away."""
