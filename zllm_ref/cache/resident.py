@@ -75,6 +75,11 @@ class PrefixCache:
         return self._graph
 
     @property
+    def is_cuttable(self) -> bool:
+        """A saved state may be reused up to any token."""
+        return self._is_cuttable
+
+    @property
     def free_bytes(self) -> int:
         return self.capacity_bytes - self._graph.total_bytes - self._reserved_bytes
 
