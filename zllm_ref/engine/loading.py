@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,7 +18,7 @@ from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.cache.units import UnitPolicy
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.config import CacheSettings, EngineSettings
-from zllm_ref.dialect import GeneratedStore, MemoryStore, ToolDialect, dialect_for
+from zllm_ref.dialect import GeneratedStore, MemoryStore, ToolDialect, dialect_for, dialect_names
 from zllm_ref.engine.drafters import drafters_for
 from zllm_ref.engine.reading import Report, read_model
 from zllm_ref.engine.replay_store import ReplayTable
@@ -50,6 +51,8 @@ class Loaded:
     identity: str
     drafters: DrafterFactory | None = None
     """Who guesses tokens."""
+    siblings: Mapping[str, str] = field(default_factory=dict)
+    """Identities that differ from `identity` in the dialect alone → that dialect's name."""
 
     def close(self) -> None:
         """Stops the runtime, then gives back the directories: nobody writes into them any more. Twice is once."""
@@ -67,17 +70,10 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
     model, vocabulary = found.model, found.vocabulary
     drafters = drafters_for(settings, found, report)
     dialect = dialect_for(found.template, vocabulary, settings.model.dialect)
-    facts = [
-        found.digest,
-        vocabulary.digest,
-        dialect.name,
-        str(model.numerics),
-        str(model.context_length),
-        str(model.device.type),
-        torch.__version__,
-        *_advisory_facts(model, drafters),
-    ]
-    identity = hashlib.sha256("\x1f".join(facts).encode()).hexdigest()
+    before = [found.digest, vocabulary.digest]
+    after = [str(model.numerics), str(model.context_length), str(model.device.type), torch.__version__]
+    after += _advisory_facts(model, drafters)
+    identity = _identity([*before, dialect.name, *after])
     cache = _build_cache(settings.cache, model, identity, vocabulary)
     directory = settings.state_directory
     return Loaded(
@@ -92,7 +88,13 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         drafters=drafters,
         loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes, drafters=drafters),
         identity=identity,
+        siblings={_identity([*before, name, *after]): name for name in dialect_names() if name != dialect.name},
     )
+
+
+def _identity(facts: list[str]) -> str:
+    """The name under which saved states are found: of this very model, in these numbers and this dialect."""
+    return hashlib.sha256("\x1f".join(facts).encode()).hexdigest()
 
 
 def _card(served_names: tuple[str, ...], own_name: str, context_length: int) -> ModelCard:
