@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.checker.client import Client, Exchange, TargetError, UpgradeRefusedError
+from conformance.checker.client import PATHS, Client, Exchange, TargetError, UpgradeRefusedError
 from conformance.checker.dialogue import ask
 
 NOT_SERVED: Final = frozenset({404, 405, 501})
-_NOBODYS: Final = "nothing-is-served-here"
-_PATHS: Final = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+NOBODYS: Final = "nothing-is-served-here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Surfaces:
     def _post(self, protocol: str) -> Absence | None:
         body = ask("Say hello.", max_tokens=16).body(protocol, self._client.model, False)
         exchange = self._client.ask(protocol, body)
-        if not is_not_served(self._client, exchange):
+        if not is_not_served(self._client, exchange, f"{PATHS[protocol]}-{NOBODYS}"):
             return None
         return Absence(protocol, exchange, f"{protocol} is not served: {told(exchange)}")
 
@@ -65,16 +64,15 @@ class Surfaces:
         return None
 
 
-def is_not_served(client: Client, exchange: Exchange) -> bool:
-    """True where this answer says that nobody has the path, with the method that was used."""
+def is_not_served(client: Client, exchange: Exchange, nobodys: str) -> bool:
+    """True where this answer says that nobody has the path, with this method. `nobodys`: a path to compare with."""
     if exchange.status in NOT_SERVED - {404}:
         return True
     if exchange.status != 404:
         return False
-    path = exchange.url.removeprefix(client.base_url).split("?")[0]
-    nobodys = f"/{_NOBODYS}" * path.count("/")
     other = client.send(exchange.protocol, exchange.method, nobodys, exchange.request)
     other.is_evidence = True
+    path = exchange.url.removeprefix(client.base_url).split("?")[0]
     return other.status == 404 and _without(other, nobodys) == _without(exchange, path)
 
 

@@ -16,7 +16,7 @@ import httpx
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-_PATHS: Final = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+PATHS: Final = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _SECRET: Final = frozenset({"authorization", "x-api-key"})
 
 
@@ -129,7 +129,7 @@ class Client:
 
     def ask(self, protocol: str, body: Any, *, headers: dict[str, str] | None = None, query: str = "") -> Exchange:
         """POSTs a generation request of the protocol; a body that is a string is sent as it is."""
-        return self.send(protocol, "POST", _PATHS[protocol] + query, body, headers=headers)
+        return self.send(protocol, "POST", PATHS[protocol] + query, body, headers=headers)
 
     def send(
         self,

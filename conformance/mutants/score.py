@@ -18,6 +18,7 @@ from conformance.golden.story import Frame
 from conformance.mutants.faults import all_faults, base_stories, render
 from conformance.mutants.faults_websocket import WEBSOCKET_FAULTS, websocket_lines
 from conformance.mutants.systematic import Mutant, mutants_of
+from conformance.requirements import load_requirements
 
 _OPTIONAL: Final = (
     "obfuscation",
@@ -235,8 +236,7 @@ def _by_number(rule: str) -> tuple[str, int]:
     return letters, int(rule[len(letters) :] or 0)
 
 
-def rules_without_a_fault(score: Score, checks: dict[str, str]) -> list[str]:
-    """Rules that the checker owes on every capture and that no named fault has been planted for."""
-    owed = [rule for rule, check in checks.items() if check in ("grammar", "law")]
-    by_any = set(score.planted) | {rule for fault in all_faults() for rule in fault.rules}
-    return [rule for rule in owed if rule not in by_any]
+def rules_without_a_fault(*planted: Counter[str]) -> list[str]:
+    """Rules that are checked and that no fault has been planted for by name, in a stream or in a server."""
+    by_any: set[str] = set().union(*planted)
+    return [rule.id for rule in load_requirements().values() if rule.check != "excluded" and rule.id not in by_any]

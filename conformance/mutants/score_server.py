@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from conformance.checker.client import Client
@@ -18,8 +19,8 @@ _TIMEOUT_SECONDS = 30.0
 class ServerScore:
     """`alarms`: scenarios that the right server does not pass. `survivors`: wrongs that nobody saw."""
 
-    num_planted: int = 0
-    num_killed: int = 0
+    planted: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
     alarms: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
 
@@ -46,9 +47,9 @@ def score_server() -> ServerScore:
                 scenario.run, client, scenario.protocol, "default", scenario.feature, scenario.name, scenario.is_optional, None
             )
             client.close()
-        score.num_planted += 1
+        score.planted[rule] += 1
         if rule in {one.rule for one in outcome.broken}:
-            score.num_killed += 1
+            score.killed[rule] += 1
         else:
             told = sorted({one.rule for one in outcome.broken})
             score.survivors.append(f"{wrong}: {name} should break {rule}; {outcome.verdict.value} {outcome.reason[:200]} {told}")

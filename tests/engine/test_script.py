@@ -205,3 +205,18 @@ def test_a_cancelled_answer_ends_and_others_go_on(tmp_path: Path) -> None:
     assert len(other.text()) == 600
     assert len(left.text()) < 600
     assert isinstance(other.events[0], Started)
+
+
+@pytest.mark.parametrize(("demand", "num_tokens"), [("Fail after 5 tokens.", 5), ("Fail after 0 tokens.", 0)])
+def test_a_user_can_demand_a_failure_of_the_scripted_model(demand: str, num_tokens: int) -> None:
+    engine = new_engine()
+    try:
+        answer = ask(engine, request(demand, tools=(WEATHER,)))
+        plain = ask(engine, request(f"{demand} Or not.", tools=()))
+    finally:
+        engine.close()
+
+    assert isinstance(answer.events[-1], Failed)
+    assert bool(answer.text()) == bool(num_tokens)
+    assert SCRIPTED_TEXT.startswith(answer.text().strip())
+    assert plain.text().strip() == SCRIPTED_TEXT, "only the exact words are a demand"

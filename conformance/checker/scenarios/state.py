@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.checker.absence import NOBODYS, NOT_SERVED, is_not_served, told
 from conformance.checker.answer import Answer, events_of, read_answer
 from conformance.checker.dialogue import WEATHER, Ask, Result, Said, User, ask
 from conformance.checker.probe import Probe
 from conformance.checker.scenarios.table import Table
+from conformance.checker.verdict import StopError, Verdict
 
 TABLE = Table()
 _RESPONSES = ("responses",)
@@ -71,12 +73,18 @@ def stored_response(probe: Probe) -> None:
     forgotten = probe.ask(ask("Say hello.", extra={"store": False}, max_tokens=24))
 
     found = probe.client.send("responses", "GET", f"/responses/{stored.id}")
+    if is_not_served(probe.client, found, f"/{NOBODYS}/x"):
+        found.is_evidence = True
+        raise StopError(Verdict.UNSUPPORTED, f"responses are not kept: {told(found)}")
     probe.expect("RS21", found.status == 200, "200", found.status, found, "GET of a stored response")
     if found.status == 200:
         probe.expect("RS21", found.json() == stored.raw, "the terminal response", found.json(), found)
     missing = probe.client.send("responses", "GET", f"/responses/{forgotten.id}")
     probe.refuse(missing, 404)
     deleted = probe.client.send("responses", "DELETE", f"/responses/{stored.id}")
+    if deleted.status in NOT_SERVED - {404}:
+        deleted.is_evidence = True
+        raise StopError(Verdict.UNSUPPORTED, f"responses cannot be deleted: {told(deleted)}")
     probe.expect("RS21", deleted.status in (200, 204), "200", deleted.status, deleted, "DELETE")
     gone = probe.client.send("responses", "GET", f"/responses/{stored.id}")
     probe.refuse(gone, 404)

@@ -1,0 +1,60 @@
+"""A rule that no capture exercised has not held."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conformance.checker.client import Exchange
+from conformance.checker.exercise import what_was_exercised
+from conformance.commands import main
+from conformance.mutants.server import right_server
+from conformance.requirements import load_requirements
+
+DOCUMENTED = {
+    "stream", "unary", "error", "refusal", "failure", "tools", "parallel", "reasoning", "logprobs", "unicode", "websocket",
+    "turns", "lanes", "envelope", "steer",
+}  # fmt: skip
+
+
+def states_after(folder: Path, *arguments: str) -> dict[str, str]:
+    with right_server() as url:
+        main(["run", "--base-url", url, "--report-dir", str(folder), *arguments])
+    states: dict[str, str] = json.loads((folder / "summary.json").read_text())["rules"]
+    return states
+
+
+def test_needs_are_words_that_the_check_knows() -> None:
+    for rule in load_requirements().values():
+        assert set(rule.needs.split("|")) - {""} <= DOCUMENTED, rule
+
+
+def test_text_alone_says_nothing_about_failures_tools_reasoning_and_connections(tmp_path: Path) -> None:
+    states = states_after(tmp_path, "--protocols", "chat", "--features", "choices")
+
+    assert states["CH1"] == states["T4"] == "held"
+    silent = ("T3", "T6", "T7", "T13", "CH10", "CH13", "CH15", "CH22", "CH25", "E2", "E3", "WS2", "RS1", "AN1", "K15", "X9")
+    assert {rule: states[rule] for rule in silent} == dict.fromkeys(silent, "unproven")
+
+
+def test_a_rule_of_one_protocol_does_not_hold_by_another_ones_capture(tmp_path: Path) -> None:
+    states = states_after(tmp_path, "--protocols", "messages", "--features", "text,errors")
+
+    assert states["E2"] == states["K15"] == states["T6"] == "held"
+    assert {states[rule] for rule in ("T8", "E3", "CH1", "RS1")} == {"unproven"}
+
+
+def test_what_exercises_a_rule_makes_it_hold(tmp_path: Path) -> None:
+    states = states_after(tmp_path, "--features", "tools,scripted,websocket,text,errors,reasoning,logprobs")
+
+    holding = ("T3", "T6", "T7", "CH13", "CH15", "CH22", "CH25", "WS2", "WS5", "WS6", "WS7", "E3", "T8", "RS15")
+    assert {rule: states[rule] for rule in holding} == dict.fromkeys(holding, "held")
+    assert states["WS15"] == "unproven", "nothing was steered"
+
+
+def test_a_capture_that_we_cut_has_shown_no_whole_stream() -> None:
+    cut = Exchange("chat", "POST", "u", {"stream": True}, {}, 200, {"content-type": "text/event-stream"}, was_cut_by_us=True)
+    evidence = Exchange("chat", "POST", "u", {"stream": True}, {}, 404, is_evidence=True)
+
+    assert what_was_exercised("chat", [cut]) == {""}
+    assert what_was_exercised("chat", [evidence]) == set()
