@@ -1,0 +1,5 @@
+import { render } from "preact";
+import { App } from "./shell/app.tsx";
+import "./style/index.css";
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,89 @@
+/** Rows of one height, of which only those in sight are drawn, and a rail that shows where the lit tokens are. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import type { Span } from "../api/contract.ts";
+import { useLinking } from "../link/linking.ts";
+
+interface Props {
+  /** The panel's name, as in `Link.from`. */
+  panel: string;
+  label: string;
+  count: number;
+  rowHeight: number;
+  render: (row: number) => ComponentChildren;
+  /** Rows `[first, last]` that show these tokens; null: none does. */
+  rowsOf: (tokens: Span) => [number, number] | null;
+  /** What makes all rows stale (data that arrived). */
+  version?: unknown;
+  className?: string;
+}
+
+const OVERSCAN = 6;
+
+export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, className = "" }: Props) {
+  const linking = useLinking();
+  const scroller = useRef<HTMLDivElement>(null);
+  const first = useSignal(0);
+  const inSight = useSignal(40);
+  const latest = useRef({ rowsOf, rowHeight });
+  latest.current = { rowsOf, rowHeight };
+
+  useEffect(() => {
+    const element = scroller.current!;
+    const measure = () => {
+      inSight.value = Math.ceil(element.clientHeight / latest.current.rowHeight);
+      first.value = Math.floor(element.scrollTop / latest.current.rowHeight);
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    element.addEventListener("scroll", measure, { passive: true });
+    const remove = linking.add(panel, element, (tokens) => reveal(element, latest.current, tokens));
+    return () => {
+      observer.disconnect();
+      element.removeEventListener("scroll", measure);
+      remove();
+    };
+  }, []);
+  useLayoutEffect(() => linking.paint(scroller.current!));
+
+  const from = Math.max(0, Math.min(first.value, count - 1) - OVERSCAN);
+  const to = Math.min(count, first.value + inSight.value + OVERSCAN);
+  const rows = [];
+  for (let row = from; row < to; row += 1) rows.push(<div class="row" key={row}>{render(row)}</div>);
+  return (
+    <div class={`virtual ${className}`}>
+      <div class="scroller" ref={scroller} tabIndex={0} role="group" aria-label={label} data-panel={panel}>
+        <div class="height" style={{ height: `${count * rowHeight}px` }}>
+          <div class="window" style={{ transform: `translateY(${from * rowHeight}px)`, "--row": `${rowHeight}px` }}>
+            {rows}
+          </div>
+        </div>
+      </div>
+      <Rail count={count} rowsOf={rowsOf} />
+    </div>
+  );
+}
+
+function Rail({ count, rowsOf }: { count: number; rowsOf: Props["rowsOf"] }) {
+  const lit = useLinking().lit.value;
+  const rows = lit && count > 0 ? rowsOf(lit.tokens) : null;
+  if (!rows) return <div class="rail" aria-hidden="true" />;
+  const top = (rows[0] / count) * 100;
+  const height = Math.max(0.6, ((rows[1] - rows[0] + 1) / count) * 100);
+  return (
+    <div class="rail" aria-hidden="true">
+      <i style={{ top: `min(${top}%, calc(100% - 4px))`, height: `${height}%` }} />
+    </div>
+  );
+}
+
+/** Scrolls so that the first row of the tokens is in sight; does nothing where one of their rows is. */
+function reveal(element: HTMLElement, { rowsOf, rowHeight }: { rowsOf: Props["rowsOf"]; rowHeight: number }, tokens: Span): void {
+  const rows = rowsOf(tokens);
+  if (!rows) return;
+  const top = element.scrollTop / rowHeight;
+  const bottom = top + element.clientHeight / rowHeight;
+  if (rows[0] + 0.5 < bottom && rows[1] + 0.5 > top) return;
+  element.scrollTop = Math.max(0, (rows[0] - 2) * rowHeight);
+}

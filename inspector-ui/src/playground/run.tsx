@@ -1,0 +1,83 @@
+/** Sends the conversation on the road of every client, and shows the answer as it comes. */
+import { useEffect } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { asked } from "../api/client.ts";
+import type { Family } from "../api/contract.ts";
+import { split } from "../api/events.ts";
+import { address } from "../shell/route.ts";
+import { t } from "../text/index.ts";
+
+interface Delta {
+  content?: string | null;
+  reasoning_content?: string | null;
+  tool_calls?: { function?: { name?: string; arguments?: string } }[];
+}
+
+export function Run({ family, request, onRan }: { family: Family; request: Record<string, unknown> | null; onRan: () => void }) {
+  const answer = useSignal<{ reasoning: string; text: string } | null>(null);
+  const running = useSignal<AbortController | null>(null);
+  const id = useSignal<string | null>(null);
+  const problem = useSignal<string | null>(null);
+  useEffect(() => () => running.peek()?.abort(), []);
+
+  const run = async () => {
+    const aborter = new AbortController();
+    running.value = aborter;
+    answer.value = { reasoning: "", text: "" };
+    problem.value = id.value = null;
+    try {
+      const body = JSON.stringify({ ...request, stream: true });
+      const response = await asked("/v1/chat/completions", { method: "POST", headers: { "content-type": "application/json" }, body, signal: aborter.signal });
+      id.value = response.headers.get("x-request-id")?.replace(/^req_/, "") ?? null;
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let held = ""; ; ) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const { whole, rest } = split(held + value);
+        held = rest;
+        for (const { data } of whole) if (data !== "[DONE]") take(JSON.parse(data));
+      }
+    } catch (error) {
+      if (!aborter.signal.aborted) problem.value = (error as Error).message;
+    }
+    running.value = null;
+    onRan();
+  };
+  const take = (chunk: { choices?: { delta?: Delta }[]; error?: { message: string } }) => {
+    if (chunk.error) problem.value = chunk.error.message;
+    const delta = chunk.choices?.[0]?.delta ?? {};
+    const { reasoning, text } = answer.value!;
+    const calls = (delta.tool_calls ?? []).map((call) => (call.function?.name ? `\n${call.function.name} ` : "") + (call.function?.arguments ?? "")).join("");
+    answer.value = { reasoning: reasoning + (delta.reasoning_content ?? ""), text: text + (delta.content ?? "") + calls };
+  };
+  const canRun = family.can_run && request !== null;
+  return (
+    <section class="run-box" aria-label={t("play.answer")}>
+      <p>
+        {running.value ? (
+          <button type="button" onClick={() => running.value!.abort()}>
+            {t("play.stop")}
+          </button>
+        ) : (
+          <button type="button" class="primary" disabled={!canRun} onClick={() => void run()}>
+            {t("play.run")}
+          </button>
+        )}
+        {!family.can_run && <span class="note">{t("play.cannotRun")}</span>}
+        {running.value && <span class="note">{t("play.running")}</span>}
+        {id.value && !running.value && <a href={address({ view: "request", id: id.value, tab: "panels" })}>{t("play.openRequest")}</a>}
+      </p>
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {answer.value && (
+        <pre class="mono answer" aria-live="polite" data-testid="run-answer">
+          {answer.value.reasoning && <i>{answer.value.reasoning}</i>}
+          {answer.value.text}
+        </pre>
+      )}
+    </section>
+  );
+}
