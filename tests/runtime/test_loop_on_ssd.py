@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.runtime.stub_model import AtOnce, HashModel, Heard, Later, assert_idle, continuation, job
+from tests.runtime.stub_model import AtOnce, HashModel, Heard, Later, assert_idle, continuation, job, step
 from zllm_ref.cache.ssd.store import SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
-from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.restore import TensorCodec
-from zllm_ref.runtime.ssd_restores import SsdRestores
+from zllm_ref.runtime.ssd_restores import RESTORE_TIMEOUT_SECONDS
 
 PROMPT = np.random.default_rng(5).integers(0, 50, 300).tolist()
 TURN = [*PROMPT, *continuation(PROMPT, 4), 7]
 
 
-def open_loop(root: Path, model: HashModel, reader: object = None, **options: object) -> RuntimeLoop:
+def open_loop(
+    root: Path, model: HashModel, reader: object = None, clock: Callable[[], float] = time.monotonic, **options: object
+) -> RuntimeLoop:
     store = SnapshotStore.open(root, 1 << 30, identity="hash")
     cache = TieredCache(
         model.state.layout(),
@@ -35,7 +37,7 @@ def open_loop(root: Path, model: HashModel, reader: object = None, **options: ob
     )
     # a restore of so few bytes is worth it whatever the speeds were measured to be
     cache.rates.is_restore_worth_it = lambda num_bytes, num_tokens: True  # type: ignore[method-assign]
-    return RuntimeLoop(model, cache)
+    return RuntimeLoop(model, cache, clock=clock)
 
 
 def run(loop: RuntimeLoop, prompt: list[int], max_new_tokens: int = 4) -> Heard:
@@ -166,22 +168,95 @@ def test_stopping_writes_what_only_memory_holds(tmp_path: Path) -> None:
     close(after)
 
 
-def test_a_buffer_is_given_back_only_when_nothing_writes_into_it_any_more() -> None:
-    calls: list[str] = []
+def test_a_buffer_goes_back_only_when_nothing_writes_into_it_and_nobody_waits_for_that(root: Path, has_ring: bool) -> None:
+    loop = open_loop(root, HashModel(has_ring=has_ring), reader := Later())
+    unwanted, other = Heard(), Heard()
+    handle = loop.submit(job(TURN, 4, listener=unwanted))
+    step(loop)
+    memory = next(iter(handle.state.tensors.values()))  # type: ignore[union-attr]
+    held = loop.cache.reserved_bytes
+    before = memory.clone()
 
-    class UnderWay:
-        def cancel(self) -> None:
-            calls.append("cancel")
+    handle.cancel()
+    loop.submit(job([1, 2], 4, listener=other))
+    step(loop, 8)
 
-        def wait_drained(self) -> bool:
-            calls.append("wait_drained")
-            return True
+    assert other.ids() == continuation([1, 2], 4), "nobody waits for the disk"
+    assert handle.state is None
+    assert loop.cache.reserved_bytes == held, "the reader may still write"
+    assert torch.equal(memory, before), "no other session writes into memory that the reader has"
+    reader.run_all()
+    step(loop)
+    assert_idle(loop)
+    close(loop)
 
-    handle = JobHandle(job([1]), lambda: None, 0.0)
-    handle.restore = UnderWay()  # type: ignore[assignment]
 
-    SsdRestores.abandon(handle)
-    SsdRestores.abandon(handle)
+def test_a_disk_that_does_not_answer_costs_time_and_nothing_else(
+    root: Path, has_ring: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [0.0]
+    loop = open_loop(root, HashModel(has_ring=has_ring), reader := Later(), clock=lambda: clock[0])
+    heard = Heard()
+    loop.submit(job(TURN, 4, listener=heard))
+    step(loop, 3)
+    assert heard.report is None
 
-    assert calls == ["cancel", "wait_drained"]
-    assert handle.restore is None
+    clock[0] += RESTORE_TIMEOUT_SECONDS + 1
+    step(loop, 12)
+
+    assert heard.ids() == continuation(TURN, 4)
+    assert heard.report is not None
+    assert (heard.report.cached_tokens, heard.report.cache_tier) == (0, None)
+    assert "not read in time" in caplog.text
+    assert loop.cache.reserved_bytes > 0, "the disk may still answer"
+    reader.run_all()
+    step(loop)
+    close(loop)
+
+
+@pytest.mark.parametrize("has_ring", [False])
+def test_where_others_decode_a_chunk_begins_only_when_every_stage_is_there(root: Path) -> None:
+    """A chunk that waits for a stage would keep the others waiting too."""
+    model = HashModel()
+    loop = open_loop(root, model, reader := Later(), num_stages=3)
+    stream, heard = Heard(), Heard()
+    loop.submit(job([1, 2], 60, listener=stream))
+    step(loop, 3)
+    handle = loop.submit(job(TURN, 4, listener=heard))
+    step(loop, 2)
+    assert handle.restore is not None
+    handle.restore._events[0].set()  # the first stage is there, the others are late
+
+    said = len(stream.ids())
+    step(loop, 6)
+
+    assert len(stream.ids()) == said + 6
+    assert heard.report is None
+    reader.run_all()
+    loop.run_until_idle()
+    assert heard.ids() == continuation(TURN, 4)
+    assert stream.ids() == continuation([1, 2], 60)
+    close(loop)
+
+
+@pytest.mark.parametrize("has_ring", [False])
+def test_a_stage_that_stays_away_in_the_midst_of_a_chunk_is_computed_instead(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zllm_ref.runtime.ssd_restores.GATE_TIMEOUT_SECONDS", 0.01)
+    loop = open_loop(root, HashModel(), reader := Later(), num_stages=3)
+    heard = Heard()
+    handle = loop.submit(job(TURN, 4, listener=heard))
+    step(loop)
+    assert handle.restore is not None
+    handle.restore._events[0].set()
+    handle.restore.num_stages = 1  # the only layer of this model belongs to the last stage
+    handle.restore._events[0].clear()
+    handle.restore.is_stage_done = lambda stage: stage == 0 and handle.state.gate is None  # type: ignore[method-assign, union-attr]
+
+    step(loop, 8)
+
+    assert heard.ids() == continuation(TURN, 4)
+    assert heard.report is not None
+    assert heard.report.cached_tokens == 0
+    reader.run_all()
+    step(loop)
+    close(loop)

@@ -106,6 +106,7 @@ class TieredCache(PrefixCache):
         self._urgent: dict[TerminalState, None] = {}
         self._writing: _Writing | None = None
         self._reading: dict[str, Entry] = {}
+        self._unanswered: set[str] = set()
 
     def lookup(self, namespace: str, ids: TokenIds, *, cache_id: str | None = None) -> Hit | None:
         """What a request could reuse now, in either tier. Of a hit on SSD `blocks` are the resident part. Changes nothing."""
@@ -167,8 +168,14 @@ class TieredCache(PrefixCache):
             self.store.remove_damaged(restore.damaged)
         return False
 
+    def give_up_reading(self, admission: Admission) -> None:
+        """What the admission reads does not come. Until it is released, when the disk has answered, no snapshot is read."""
+        self.ssd_counts.restores_refused += 1
+        self._unanswered.add(admission.cache_id)
+
     def release(self, admission: Admission) -> None:
         """Gives back all that the admission holds, in both tiers. Twice is once."""
+        self._unanswered.discard(admission.cache_id)
         entry = self._reading.pop(admission.cache_id, None)
         if entry is not None:
             entry.readers -= 1
@@ -244,7 +251,7 @@ class TieredCache(PrefixCache):
         if match is not None and match.terminal is not None and match.terminal.record.cache_id == cache_id and match.is_whole:
             return match, None, False
         found = self.store.find(namespace, id_bytes, cache_id=cache_id, is_cuttable=self._is_cuttable)
-        if found is None or found[1] <= resident_length:
+        if self._unanswered or found is None or found[1] <= resident_length:
             return match, None, False
         entry, length = found
         shared = match_at(self._graph, root_key(self.identity, namespace), id_bytes[: length * ID_BYTES])

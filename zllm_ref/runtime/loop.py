@@ -156,9 +156,11 @@ class RuntimeLoop:
                 self._waiting.append(self._incoming.popleft())
         self._drop_cancelled()
         if self._restores is not None:
-            self._restores.cache.pump()
+            self._restores.pump()
+            for handle in [handle for handle in self._prompts if self._restores.is_too_late(handle)]:
+                self._compute_instead(handle)
         self._admit()
-        ready = [h for h in self._prompts if (self._restores.is_ready(h) if self._restores is not None else h.state is not None)]
+        ready = [handle for handle in self._prompts if self._is_ready(handle)]
         progress = [PromptProgress(handle.state.length, self._rows_left(handle)) for handle in ready if handle.state is not None]
         action = schedule(progress, sum(len(h.sequences) for h in self._decoding), self._last, self._speed)
         self._last = action
@@ -175,15 +177,28 @@ class RuntimeLoop:
         """Nothing to compute. True while a restore or a save that somebody waits for is under way: after a short wait."""
         if self._restores is None:
             return False
-        cache = self._restores.cache
-        moved = cache.pump()
-        is_busy = any(handle.restore is not None for handle in self._prompts) or (bool(self._waiting) and cache.is_writing)
+        moved = self._restores.pump()
+        is_restoring = self._restores.is_draining or any(handle.restore is not None for handle in self._prompts)
+        is_busy = is_restoring or (bool(self._waiting) and self._restores.cache.is_writing)
         if is_busy and not moved:
             with self._wakeup:
                 self._wakeup.wait(timeout=0.005)
         return is_busy or moved
 
     # admission
+
+    def _is_ready(self, handle: JobHandle) -> bool:
+        """The next chunk of the prompt can run."""
+        if self._restores is None:
+            return handle.state is not None
+        return self._restores.is_ready(handle, others_decode=bool(self._decoding))
+
+    def _compute_instead(self, handle: JobHandle) -> None:
+        """A saved state that does not come in time: the job begins anew, in memory of its own and first in the queue."""
+        assert self._restores is not None
+        self._restores.abandon(handle, is_slow=True)
+        self._prompts.remove(handle)
+        self._waiting.appendleft(handle)
 
     def _reserve_bytes(self, job: GenerationJob) -> int:
         capacity = int(job.prompt_ids.shape[0]) + job.max_new_tokens
@@ -258,7 +273,8 @@ class RuntimeLoop:
             except RestoreFailed as failure:
                 assert self._restores is not None
                 _log.warning("%s: computing the prompt instead", failure)
-                self._restores.end(handle)
+                if not self._restores.end(handle):
+                    self._compute_instead(handle)
                 return
             if self._restores is not None:
                 self._restores.finish_beside_a_chunk(handle)
@@ -351,6 +367,7 @@ class RuntimeLoop:
             cached_tokens=handle.cached_tokens,
             cache_tier=hit.tier if hit is not None and handle.cached_tokens else None,
             cache_id=admission.cache_id if admission.will_keep and handle.job.keep else None,
+            hit_cache_id=hit.cache_id if hit is not None and handle.cached_tokens else None,
         )
 
     def _fail(self, handle: JobHandle, message: str) -> None:
@@ -385,7 +402,8 @@ class RuntimeLoop:
         self._release(handle)
 
     def _release(self, handle: JobHandle) -> None:
-        SsdRestores.abandon(handle)
+        if self._restores is not None:
+            self._restores.abandon(handle)
         if handle.admission is not None:
             self.cache.release(handle.admission)
         handle.state = handle.drafter = None
