@@ -96,18 +96,18 @@ class DsparkBlock:
         x = numerics.pad_rows(x)
         positions = (starts[:, None] + torch.arange(shape.block, device=starts.device)).flatten()
         cos, sin = self._rope.at(positions)
+        sizes = [context.visible.shape[0] * shape.block for context in contexts]
         masks_of = [self._mask(context, x.dtype) for context in contexts]
         for index, layer in enumerate(self._layers):
             normed = numerics.rms_norm(x, layer.input_norm, shape.norm_epsilon)
             queries = numerics.linear(normed, layer.query)[:num_rows].view(num_rows, shape.heads, shape.head_dim)
             queries = rotate(numerics.rms_norm(queries, layer.query_norm, shape.norm_epsilon), cos, sin)
             own = self._keys_values(numerics.linear(normed, layer.keys_values)[:num_rows], layer, cos, sin)
-            pieces, first = [], 0
-            for context, mask in zip(contexts, masks_of, strict=True):
-                end = first + context.visible.shape[0] * shape.block
-                keys_values = torch.cat((context.keys_values[index], own[first:end]))
-                pieces.append(self._attend(queries[first:end], keys_values, mask))
-                first = end
+            pieces = []
+            for piece, own_piece, context, mask in zip(
+                torch.split(queries, sizes), torch.split(own, sizes), contexts, masks_of, strict=True
+            ):
+                pieces.append(self._attend(piece, torch.cat((context.keys_values[index], own_piece)), mask))
             x = x + numerics.linear(numerics.pad_rows(torch.cat(pieces)), layer.out)
             normed = numerics.rms_norm(x, layer.post_norm, shape.norm_epsilon)
             gate, up = numerics.linear(normed, layer.gate_up).chunk(2, -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from zllm_ref.runtime.state import SessionState, StateTensor
 from zllm_ref.runtime.step import build_step
 
 
+@runtime_checkable
 class TargetModel(Model, Protocol):
     """A model that shows the two matrices which a drafter shares with it."""
 
@@ -36,16 +37,18 @@ class Dspark:
     name = "dspark"
     guesses_at_once = True
 
-    def __init__(self, weights: DsparkWeights, model: TargetModel, num_token_ids: int, most_length: int | None = None) -> None:
+    def __init__(self, weights: DsparkWeights, model: Model, num_token_ids: int, most_length: int | None = None) -> None:
         """Raises ValueError where weights and target do not belong together."""
         shape = weights.shape
+        if not isinstance(model, TargetModel):
+            raise ValueError(f"dspark: got a {model.architecture} model, allowed one that shares its embedding and its head")
         _check(weights, model, num_token_ids)
         self.most_length = min(shape.block, most_length or shape.block)
         self.feature_layers = shape.feature_layers
         self.digest = weights.digest
         dtype, device = model.numerics.dtype, model.device
         row = (2, shape.kv_heads, shape.head_dim)
-        self.state_tensors = (StateTensor(CACHE, shape.layers, row, dtype, advisory=True),)
+        self.state_tensors: tuple[StateTensor, ...] = (StateTensor(CACHE, shape.layers, row, dtype, advisory=True),)
         tensors = weights.cast(dtype, device)
         rope = build_rope(shape.head_dim, shape.rope_theta, model.context_length + shape.block, dtype, device)
         self.block = DsparkBlock(shape, tensors, model.numerics, rope)
@@ -60,7 +63,7 @@ class Dspark:
         return DsparkDrafter(self.block, self.heads, state, self.most_length)
 
 
-def load_dspark(path: Path, model: TargetModel, num_token_ids: int, most_length: int | None = None) -> Dspark:
+def load_dspark(path: Path, model: Model, num_token_ids: int, most_length: int | None = None) -> Dspark:
     """The drafter whose weights are in `path`. Raises `CheckpointError`, ValueError."""
     return Dspark(read_weights(path), model, num_token_ids, most_length)
 

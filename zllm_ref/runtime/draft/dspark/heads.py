@@ -55,9 +55,10 @@ class DsparkHeads:
             self._table = self._product(self._head_rows, self._up.t().contiguous())
         return self._product(link, self._table).float()
 
-    def logits(self, rows: Tensor, link: Tensor) -> Tensor:
-        """Base and correction in one product: [n, drafted], for training, where all links are known at once."""
-        return self._product(rows + self._product(link, self._up), self._head_rows).float()
+    def logits(self, rows: Tensor, link: Tensor, columns: Tensor | None = None) -> Tensor:
+        """Base and correction in one product, for training, where all links are known at once: [n, drafted], or `columns`."""
+        head_rows = self._head_rows if columns is None else self._head_rows[columns]
+        return self._product(rows + self._product(link, self._up), head_rows).float()
 
     def evidence(self, rows: Tensor, link: Tensor, log_probabilities: Tensor) -> Tensor:
         """How sure the confidence head is of guesses with these log probabilities [n], before calibration → float32 [n]."""

@@ -1,0 +1,101 @@
+"""Prompts for training a drafter and for testing it: forms × subjects, written here, so that anybody can repeat the figures.
+
+Every sixth subject of each kind is held out: a prompt for the test speaks of something that no prompt of the training does.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+HELD_OUT_EVERY = 6
+
+
+@dataclass(frozen=True)
+class PromptKind:
+    """Forms with one gap, what may stand in it, and the share of such prompts."""
+
+    name: str
+    subjects: tuple[str, ...]
+    forms: tuple[str, ...]
+    share: float
+
+
+def draft_prompts(count: int, seed: int, *, held_out: bool) -> list[str]:
+    """About `count` different prompts, the same for the same seed."""
+    draw = random.Random(f"{seed} {held_out}")
+    chosen: list[str] = []
+    for kind in KINDS:
+        subjects = [
+            subject for place, subject in enumerate(kind.subjects) if (place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held_out
+        ]
+        pairs = [form.format(subject) for subject in subjects for form in kind.forms]
+        draw.shuffle(pairs)
+        chosen += pairs[: round(count * kind.share)]
+    draw.shuffle(chosen)
+    return chosen
+
+
+_TOPICS = (
+    "photosynthesis;the water cycle;volcanoes;the Roman Empire;black holes;honey bees;the printing press;electric cars;"
+    "solar panels;the human heart;chess;jazz music;the Great Barrier Reef;bread making;the French Revolution;vaccines;gravity;"
+    "the internet;coffee;whales;mountain climbing;the moon landing;plate tectonics;Shakespeare;machine learning;yoga;democracy;"
+    "the Amazon rainforest;recycling;bicycles;ancient Egypt;the immune system;inflation;wind turbines;penguins;gardening;"
+    "the Silk Road;DNA;basketball;public libraries;tea;earthquakes;the piano;supply and demand;sleep;dolphins;hydrogen;"
+    "the Eiffel Tower;oil painting;budgeting;time management;wolves;the stock market;glaciers;vitamins;train travel;lighthouses;"
+    "origami;the periodic table;cheese;rainbows;job interviews;castles;beekeeping;camping;the Pacific Ocean;poetry;robots;"
+    "elephants;healthy breakfasts;meditation;the Olympic Games"
+)
+_QUESTIONS = (
+    "What is {0}?;Explain {0} to a ten-year-old child.;Write a short paragraph about {0}.;Give me five facts about {0}.;"
+    "What are the advantages and disadvantages of {0}?;Write a short story about {0}.;"
+    "Tell me why {0} matters, in three sentences.;Write an email to my teacher in which I propose a project on {0}.;"
+    "Make a numbered list of questions about {0} for a quiz.;Write a poem about {0}.;"
+    "Write a step-by-step plan for a lesson on {0}.;Summarize the most important things to know about {0}.;"
+    "Write a dialogue between two friends who talk about {0}.;"
+    "What would you recommend to somebody who wants to learn about {0}?"
+)
+_TASKS = (
+    "adds two numbers;reverses a string;checks whether a number is prime;returns the largest element of a list;"
+    "counts the words of a text;sorts a list of numbers;computes the factorial of a number;removes duplicates from a list;"
+    "checks whether a word is a palindrome;converts Celsius to Fahrenheit;merges two dictionaries;"
+    "reads a file and prints its lines;computes the average of a list;finds the longest word of a sentence;"
+    "computes the Fibonacci numbers;counts the vowels of a string;flattens a nested list;swaps two variables;"
+    "generates a random password;computes the greatest common divisor;checks whether a year is a leap year;"
+    "squares every number of a list;finds the second largest number;capitalizes every word of a sentence"
+)
+_CODE = (
+    "Write a Python function that {0}.;Write a Python function that {0}, with a docstring and an example.;"
+    "Show me JavaScript code that {0}.;Write a Java method that {0}.;Write a C function that {0} and explain it."
+)
+_THINGS = (
+    "fruits;European capitals;programming languages;musical instruments;kitchen tools;sports;dog breeds;"
+    "animals that live in the sea;planets and moons;classic novels;healthy snacks;board games;vegetables;American states;"
+    "inventors;kinds of trees;birthday gifts;office supplies;famous painters;colors;birds;breakfast dishes;rivers;occupations"
+)
+_LISTS = (
+    "List ten {0}.;Make a bulleted list of {0} with one sentence each.;Make a table of five {0} in Markdown.;"
+    "Name five {0} and say what is special about each."
+)
+_OBJECTS = (
+    "a person;a book;a car;a recipe;a city;a song;a flight;a movie;a hotel;a weather report;a product in a shop;a student;"
+    "a company;a phone call;a football match;a pet;a calendar event;an order"
+)
+_JSON = (
+    "Return a JSON object that describes {0}.;Give me an example of {0} as JSON with at least four keys.;"
+    "Write a JSON array of three objects, each of which describes {0}.;Write a YAML document that describes {0}."
+)
+_PLACES = "Paris;Tokyo;Cairo;Lima;Oslo;Nairobi;Berlin;Sydney;Boston;Mumbai;Rome;Dublin"
+_CALLS = (
+    'You have the function get_weather(city, unit). Write the call as JSON with the keys "name" and "arguments" for {0}.;'
+    "You have the function find_hotel(city, nights, stars). Answer only with a JSON call of it for two nights in {0}.;"
+    "Write a curl command that asks an API for the population of {0}, and an example of its JSON answer."
+)
+
+KINDS = (
+    PromptKind("question", tuple(_TOPICS.split(";")), tuple(_QUESTIONS.split(";")), 0.53),
+    PromptKind("code", tuple(_TASKS.split(";")), tuple(_CODE.split(";")), 0.19),
+    PromptKind("list", tuple(_THINGS.split(";")), tuple(_LISTS.split(";")), 0.12),
+    PromptKind("json", tuple(_OBJECTS.split(";")), tuple(_JSON.split(";")), 0.11),
+    PromptKind("call", tuple(_PLACES.split(";")), tuple(_CALLS.split(";")), 0.05),
+)
