@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -48,6 +50,28 @@ class BpeEncoder:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def words(self, text: str) -> list[str]:
+        """The stretches that are encoded each by itself, in the alphabet of bytes: for whoever shows the merges."""
+        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        composed = normalizer.normalize_str(text) if normalizer is not None else text
+        return [word for word, _ in splitter.pre_tokenize_str(composed)] if splitter is not None else [composed]
+
+    @cached_property
+    def merge_ranks(self) -> Mapping[tuple[str, str], int]:
+        """Pair of pieces → place in the table of merges; the smallest goes first."""
+        merges = json.loads(self._tokenizer.to_str())["model"]["merges"]
+        pairs = (tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in merges)
+        return {(left, right): rank for rank, (left, right) in enumerate(pairs)}
+
+    def id_of(self, piece: str) -> int | None:
+        found = self._tokenizer.token_to_id(piece)
+        return int(found) if found is not None else None
+
+    @property
+    def takes_whole_words(self) -> bool:
+        """A word that is a piece is that piece, whatever its merges would make of it."""
+        return bool(getattr(self._tokenizer.model, "ignore_merges", False))
 
 
 def bpe_encoder(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], pre_tokenizer: str) -> BpeEncoder:

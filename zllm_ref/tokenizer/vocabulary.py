@@ -82,6 +82,11 @@ class Vocabulary:
         return GLM_PREFIX in markers and "<|im_start|>" not in markers
 
     @property
+    def encoder(self) -> TextEncoder:
+        """What turns text into ids: for whoever shows how."""
+        return self._encoder
+
+    @property
     def size(self) -> int:
         """Number of ids, holes included. The model's output may be wider (padding): those ids do not exist here."""
         return len(self._pieces)
