@@ -30,6 +30,8 @@ export class Linking {
   /** Whether the other panels scroll along. */
   readonly follows = signal(true);
   private readonly panels = new Set<Panel>();
+  /** Panels with something lit: the others need no look while nothing is. */
+  private readonly painted = new WeakSet<HTMLElement>();
   private frame = 0;
   private rest = 0;
 
@@ -104,6 +106,9 @@ export class Linking {
   paint(root: HTMLElement): void {
     const lit = this.lit.peek()?.tokens;
     const pinned = this.pinned.peek()?.tokens;
+    if (!lit && !this.painted.has(root)) return;
+    if (lit) this.painted.add(root);
+    else this.painted.delete(root);
     for (const element of root.querySelectorAll<HTMLElement>("[data-a]")) {
       const start = Number(element.dataset.a);
       const end = Number(element.dataset.b);

@@ -22,6 +22,7 @@ export class TokenStore {
   private readonly load: LoadPage | null;
   private readonly pages = new Map<number, TokenColumns>();
   private readonly asked = new Set<number>();
+  private isAnnounced = false;
   /** Places where both axes are known, ascending. */
   private anchors: [utf16: number, token: number][];
 
@@ -49,7 +50,7 @@ export class TokenStore {
         segments: cut(columns.segments),
       });
     }
-    this.version.value += 1;
+    this.announce();
   }
 
   /** The page that holds a token, if it is there; else it is fetched. */
@@ -109,6 +110,16 @@ export class TokenStore {
     if (holds) return page;
     const neighbour = this.pages.get(Math.floor(page.start / PAGE) + (utf16 < page.utf16[0][0] ? -1 : 1));
     return neighbour && neighbour.utf16[0][0] <= utf16 && utf16 < neighbour.utf16[neighbour.utf16.length - 1][1] ? neighbour : null;
+  }
+
+  /** Pages that arrive together are drawn together. */
+  private announce(): void {
+    if (this.isAnnounced) return;
+    this.isAnnounced = true;
+    queueMicrotask(() => {
+      this.isAnnounced = false;
+      this.version.value += 1;
+    });
   }
 
   private keep(index: number, page: TokenColumns): void {

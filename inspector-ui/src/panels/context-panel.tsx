@@ -9,7 +9,9 @@ import { locale, t } from "../text/index.ts";
 
 const BLOCK_WIDTH = 15;
 const BLOCK_HEIGHT = 18;
-const KEPT_SIGNS = { resident: "■", ssd: "▤", both: "◧" };
+/** What stands in a block that is kept: nothing for the plain case, resident; a block that is not kept is faint. */
+const KEPT_SIGNS = { resident: "", ssd: "S", both: "+" };
+const KEPT = ["resident", "ssd", "both", null] as const;
 
 export function ContextPanel({ context, total }: { context: Context; total: number }) {
   const linking = useLinking();
@@ -30,7 +32,7 @@ export function ContextPanel({ context, total }: { context: Context; total: numb
         const kept = block.kept === null ? t("context.kept.none") : t(`context.kept.${block.kept}`);
         const words = `${block.tokens[0]}–${block.tokens[1] - 1}: ${t(`region.${block.kind}`)}, ${bytes(block.bytes, language)}, ${kept}`;
         return (
-          <i key={block.index} class={`block ${block.kind}`} data-a={block.tokens[0]} data-b={block.tokens[1]} title={words}>
+          <i key={block.index} class={`block ${block.kind} ${block.kept ?? "not-kept"}`} data-a={block.tokens[0]} data-b={block.tokens[1]} title={words}>
             {block.kept ? KEPT_SIGNS[block.kept] : ""}
           </i>
         );
@@ -61,6 +63,15 @@ export function ContextPanel({ context, total }: { context: Context; total: numb
         ))}
         <li>{t("context.of", { used: count(total, language), total: count(context.context_length, language) })}</li>
         <li>{t("unit.perToken", { bytes: bytes(context.bytes_per_token, language) })}</li>
+        <li>{t("context.blocks", { count: count(blocks.length, language), size: context.block_tokens })}</li>
+        {KEPT.filter((kept) => blocks.some((block) => block.kept === kept)).map((kept) => (
+          <li key={kept}>
+            <i class={`block sample ${kept ?? "not-kept"}`} aria-hidden="true">
+              {kept ? KEPT_SIGNS[kept] : ""}
+            </i>
+            {t(`context.kept.${kept ?? "none"}`)}
+          </li>
+        ))}
         {context.fixed_bytes > 0 && <li>{t("context.fixed", { bytes: bytes(context.fixed_bytes, language) })}</li>}
         <li>{context.cuttable ? t("context.cuttable") : t("context.whole")}</li>
         {context.hit_cache_id && (
@@ -86,7 +97,6 @@ export function ContextPanel({ context, total }: { context: Context; total: numb
           />
         )}
       </div>
-      <p class="note">{t("context.blocks", { count: count(blocks.length, language), size: context.block_tokens })}</p>
     </div>
   );
 }

@@ -27,7 +27,7 @@ export function TemplatePanel({ segments, text, tokens, panel = "segments" }: Pr
   const row = (index: number) => {
     const span = rowSpan(flow, index);
     const inRow = within(segments, (segment) => segment.utf16, span);
-    const begins = inRow.find((segment) => segment.utf16[0] >= span[0] && isNewRole(segments, segment)) ?? (index === 0 ? inRow[0] : undefined);
+    const begins = inRow.find((segment) => segment.role !== null && segment.utf16[0] >= span[0] && isNewRole(segments, segment));
     const first = begins ?? inRow[0];
     return (
       <div class={`text-row role-${roleOf(first?.role ?? null)}`}>

@@ -8,12 +8,15 @@ import { count } from "../logic/format.ts";
 import { TemplatePanel } from "../panels/template-panel.tsx";
 import { locale, t } from "../text/index.ts";
 import { AS_TEMPLATE, chosenFamily, ControlChoice, FamilyChoice } from "./family-choice.tsx";
-import { draft } from "./playground-state.ts";
+import { draft, familyName } from "./playground-state.ts";
 import { useRendering } from "./rendering.ts";
 
 export function Compare({ families }: { families: readonly Family[] }) {
   const family = chosenFamily(families);
   const chosen = useSignal<[string | null, string | null]>([null, null]);
+  useEffect(() => {
+    if (!family.controls.length) familyName.value = families.find(({ controls }) => controls.length)?.name ?? familyName.value;
+  }, []);
   useEffect(() => {
     const names = family.controls.map(({ name }) => name);
     chosen.value = [names[0] ?? null, names[names.length - 1] ?? null];

@@ -33,7 +33,7 @@ export function Stepper({ step, total }: { step: Signal<number>; total: number }
   return (
     <div class="step-controls" role="group">
       <button type="button" aria-label={t("merges.start")} disabled={step.value === 0} onClick={() => to(0)}>
-        ⏮
+        |←
       </button>
       <button type="button" disabled={step.value === 0} onClick={() => to(step.value - 1)}>
         ← {t("merges.previous")}
@@ -45,7 +45,7 @@ export function Stepper({ step, total }: { step: Signal<number>; total: number }
         {t("merges.next")} →
       </button>
       <button type="button" aria-label={t("merges.finish")} disabled={step.value >= total} onClick={() => to(total)}>
-        ⏭
+        →|
       </button>
       <output aria-live="polite">{t("merges.step", { step: step.value, total })}</output>
     </div>

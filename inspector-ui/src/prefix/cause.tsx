@@ -9,7 +9,7 @@ export function CauseBadge({ cause }: { cause: string | null }) {
   const text = named("cause.", cause);
   return (
     <span class="cause-badge" title={text}>
-      <span aria-hidden="true">⑂</span>
+      <span aria-hidden="true">≠</span>
       <span class="hidden">{text}</span>
     </span>
   );

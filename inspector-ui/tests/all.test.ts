@@ -1,0 +1,11 @@
+import "./attention.test.ts";
+import "./dictionary.test.ts";
+import "./diff.test.ts";
+import "./events.test.ts";
+import "./flow.test.ts";
+import "./json-rows.test.ts";
+import "./live.test.ts";
+import "./merges.test.ts";
+import "./spans.test.ts";
+import "./token-store.test.ts";
+import "./tree.test.ts";
