@@ -11,9 +11,7 @@ per dialect the share of tokens that were forced: they need no forward pass.
 from __future__ import annotations
 
 import argparse
-import base64
 import gc
-import json
 import statistics
 import sys
 import time
@@ -25,18 +23,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
+from ci.vocabulary_files import read, with_markers
 from zllm_ref.canonical.json_value import JsonObject, from_python
 from zllm_ref.canonical.message import Message, Role, ToolCall
 from zllm_ref.canonical.request import FunctionTool, ToolChoice, ToolChoiceAuto, ToolChoiceRequired
 from zllm_ref.dialect.definitions import DEFINITIONS
 from zllm_ref.dialect.registry import dialect_for
 from zllm_ref.fence import FenceCompiler, FenceRequest, GuardSettings, TokenFence, build_fence
-from zllm_ref.tokenizer import Vocabulary, vocabulary_from_gguf, vocabulary_from_tokenizer_json
-from zllm_ref.tokenizer.bpe_encoder import BpeEncoder
-from zllm_ref.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
-from zllm_ref.tokenizer.byte_vocabulary import CHATML_MARKERS, DIALECT_MARKERS
+from zllm_ref.tokenizer import Vocabulary
 
 SCHEMAS: tuple[dict[str, Any], ...] = (
     {"type": "string"},
@@ -253,51 +247,6 @@ def plain(value: JsonObject | None) -> Any:
     from zllm_ref.canonical.json_value import to_python
 
     return to_python(value) if value is not None else {"type": "object", "properties": {}}
-
-
-# ---- vocabularies ----------------------------------------------------------------------------------------------------------
-
-
-def read(path: Path) -> Vocabulary:
-    if path.suffix == ".gguf":
-        return vocabulary_from_gguf(path)
-    definition = json.loads(path.read_text("utf-8")) if path.name.startswith("tekken") else None
-    return vocabulary_from_tokenizer_json(path) if definition is None else read_tekken(definition)
-
-
-def read_tekken(definition: dict[str, Any]) -> Vocabulary:
-    """All ranks of a `tekken.json` as byte-level BPE."""
-    pieces = [base64.b64decode(entry["token_bytes"]) for entry in definition["vocab"]]
-    ranks = {piece: rank for rank, piece in enumerate(pieces)}
-    merges = []
-    for piece in pieces:
-        splits = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
-        merges += [
-            (max(ranks[left], ranks[right]), ranks[piece], left, right)
-            for left, right in splits
-            if left in ranks and right in ranks and max(ranks[left], ranks[right]) < ranks[piece]
-        ]
-    merges.sort(key=lambda merge: (merge[1], merge[0]))
-    words = {text_of(piece): rank for piece, rank in ranks.items()}
-    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[(text_of(left), text_of(right)) for _, _, left, right in merges]))
-    split = pre_tokenizers.Split(Regex(definition["config"]["pattern"]), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    return Vocabulary(pieces, {}, BpeEncoder(tokenizer, "tekken"))
-
-
-def text_of(piece: bytes) -> str:
-    return "".join(BYTE_TO_CHARACTER[byte] for byte in piece)
-
-
-def with_markers(vocabulary: Vocabulary) -> Vocabulary:
-    """The vocabulary with every marker that a dialect may need, as a model trained for it would have."""
-    pieces = [vocabulary.token_bytes(token_id) for token_id in range(vocabulary.size)]
-    markers = dict(vocabulary.markers)
-    for text in (*CHATML_MARKERS, *DIALECT_MARKERS):
-        if text not in markers:
-            markers[text] = len(pieces)
-            pieces.append(text.encode())
-    return Vocabulary(pieces, markers, vocabulary._encoder, declared_stop_ids=vocabulary.stop_ids)
 
 
 if __name__ == "__main__":
