@@ -153,6 +153,21 @@ def test_older_rounds_are_given_up_except_where_another_conversation_forks(tmp_p
     assert sorted(store.entries) == ["cache_18", "cache_21", "cache_9", "cache_fork"]
 
 
+def test_a_unit_on_ssd_goes_with_its_round_and_counts_for_none(tmp_path: Path) -> None:
+    """Three snapshots a round, as states that cannot be cut have them: still two whole rounds stay."""
+    store = open_store(tmp_path, prefix_rounds=2)
+
+    for number in range(1, 6):
+        save(store, range(10 * number - 2), f"fork_{number}", is_unit=True)
+        save(store, range(10 * number - 1), f"prompt_{number}", is_unit=True)
+        save(store, range(10 * number), f"end_{number}")
+
+    rounds = {int(cache_id[-1]) for cache_id in store.entries}
+    assert [cache_id for cache_id in store.entries if cache_id.startswith("end")] == ["end_3", "end_4", "end_5"]
+    assert rounds == {3, 4, 5}
+    assert sum(cache_id.startswith("prompt") for cache_id in store.entries) == 3
+
+
 @pytest.mark.parametrize("identity", ["other weights", "model, float32", "model, rope factor 2"])
 def test_another_identity_finds_nothing_and_leaves_everything(tmp_path: Path, identity: str) -> None:
     store = open_store(tmp_path)
@@ -303,7 +318,7 @@ def test_a_manifest_of_a_later_version_is_left_alone_with_all_chunks(tmp_path: P
     store.close()
     manifest = next((tmp_path / "manifests").iterdir())
     data = bytearray(manifest.read_bytes())
-    data[8] = 2
+    data[8] += 1
     manifest.write_bytes(data)
 
     again = open_store(tmp_path)
@@ -312,7 +327,7 @@ def test_a_manifest_of_a_later_version_is_left_alone_with_all_chunks(tmp_path: P
     assert manifest.exists()
     assert len(list((tmp_path / "chunks").iterdir())) == 3
     again.close()
-    data[8] = 1
+    data[8] -= 1
     manifest.write_bytes(data)
     assert reuse(open_store(tmp_path), range(11)) == 10
 

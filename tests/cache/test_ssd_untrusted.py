@@ -331,6 +331,7 @@ def test_a_manifest_with_huge_counts_is_refused_before_anything_is_allocated(sav
         ("generation", 2),
         ("cache_id", 5),
         ("is_head", 1),
+        ("is_unit", 0),
         ("round", 1.5),
         ("block_tokens", 0),
         ("block_tokens", 1),

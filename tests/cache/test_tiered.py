@@ -36,6 +36,19 @@ def test_a_new_process_continues_where_the_old_one_was(tmp_path: Path, layout: S
     assert again.ask([*A, 50, 51, 60, 61])[0::2] == (23, "resident"), "the restored state is resident now"
 
 
+def test_rounds_go_on_counting_over_a_restart(tmp_path: Path) -> None:
+    server = ToyServer(tmp_path)
+    rounds = []
+    for length in (20, 24, 28):
+        _, terminal, _ = server.ask(range(length))
+        assert terminal is not None
+        rounds.append(terminal.round)
+        server = server.restart()
+
+    assert rounds == [0, 1, 2]
+    assert [entry.manifest.round for entry in server.store.entries.values()] == [0, 1, 2]
+
+
 def test_after_a_restart_the_exact_id_finds_its_snapshot(tmp_path: Path) -> None:
     server = ToyServer(tmp_path)
     _, short, _ = server.ask(A[:10])

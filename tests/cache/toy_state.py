@@ -115,10 +115,14 @@ class ToyTarget:
         return [bytes(part) for part in self.fixed] == [fixed_part(number, ids) for number in range(2)]
 
 
-def request(ids: Sequence[int], cache_id: str, namespace: str = "", has_fixed: bool = False, round: int = 0) -> SaveRequest:
+def request(
+    ids: Sequence[int], cache_id: str, namespace: str = "", has_fixed: bool = False, round: int = 0, is_unit: bool = False
+) -> SaveRequest:
     session = ToySession(ids, has_fixed)
     payloads = tuple(session.copy_rows(start, min(start + BLOCK, len(ids))) for start in range(0, len(ids), BLOCK))
-    return SaveRequest(cache_id, namespace, round, len(ids) * LAYERS * ROW, id_bytes(ids), payloads, session.copy_fixed())
+    return SaveRequest(
+        cache_id, namespace, round, len(ids) * LAYERS * ROW, id_bytes(ids), payloads, session.copy_fixed(), is_unit
+    )
 
 
 class QuickFiles(Files):
@@ -151,9 +155,16 @@ def open_store(
     )
 
 
-def save(store: SnapshotStore, ids: Sequence[int], cache_id: str, namespace: str = "", has_fixed: bool = False) -> Entry | None:
+def save(
+    store: SnapshotStore,
+    ids: Sequence[int],
+    cache_id: str,
+    namespace: str = "",
+    has_fixed: bool = False,
+    is_unit: bool = False,
+) -> Entry | None:
     """A whole save, and the books checked after it."""
-    job = store.plan_save(request(ids, cache_id, namespace, has_fixed), ToyCodec(has_fixed=has_fixed), BLOCK)
+    job = store.plan_save(request(ids, cache_id, namespace, has_fixed, is_unit=is_unit), ToyCodec(has_fixed=has_fixed), BLOCK)
     if job is None:
         store.check()
         return None

@@ -20,7 +20,7 @@ are handed in, and they touch nothing but files and immutable payloads.
     ssd/             the directory of snapshots
     restore.py       a snapshot on its way into a session, stage by stage
     rates.py         read or compute: by measured speed
-    near_miss.py     prompts that nearly had a hit
+    near_miss.py     prompts that nearly had a hit, and near_miss_watch.py, which looks for them
     counts.py        what happened so far
     tiered.py        both tiers behind the face of the resident one
 """

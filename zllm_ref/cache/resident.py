@@ -256,13 +256,20 @@ class PrefixCache:
             block_bytes = id_bytes[start * ID_BYTES : end * ID_BYTES]
             node = self._graph.add_block(node, block_bytes, payload, self.layout.rows_bytes(end - start))
         predecessor = next(self._graph.prefix_terminals(root_key(self.identity, admission.namespace), id_bytes), None)
-        round_number = predecessor.record.round + (not predecessor.record.is_unit) if predecessor is not None else 0
+        if predecessor is None:
+            round_number = self._first_round(admission.namespace, id_bytes)
+        else:
+            round_number = predecessor.record.round + (not predecessor.record.is_unit)
         written_bytes = needed - self.layout.fixed_bytes + fixed_bytes
         is_unit = cache_id != admission.cache_id
         record = Terminal(cache_id, admission.namespace, node.end, round_number, written_bytes, is_unit)
         self._on_saved(self._graph.add_terminal(record, node, fixed, fixed_bytes, predecessor))
         self.counts.commits += 1
         return record
+
+    def _first_round(self, namespace: str, id_bytes: bytes) -> int:
+        """The round of a state that continues nothing resident."""
+        return 0
 
     def _soon_available_bytes(self) -> int:
         """Pinned bytes that no request holds and that come free by themselves: worth a short wait."""

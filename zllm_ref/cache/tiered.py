@@ -25,8 +25,9 @@ from zllm_ref.cache.block import Hit, StateLayout, TokenIds, as_token_ids
 from zllm_ref.cache.counts import SsdCounts
 from zllm_ref.cache.graph_check import describe_snapshot
 from zllm_ref.cache.key import root_key
-from zllm_ref.cache.lookup import Match, find_longest, match_at
-from zllm_ref.cache.near_miss import NearMiss, NearMissPolicy, likest_near_miss, log_near_miss
+from zllm_ref.cache.lookup import Match, match_at
+from zllm_ref.cache.near_miss import NearMiss, NearMissPolicy
+from zllm_ref.cache.near_miss_watch import NearMissWatch
 from zllm_ref.cache.prefix_graph import ID_BYTES, Node, TerminalState, id_bytes_of
 from zllm_ref.cache.rates import MeasuredRates
 from zllm_ref.cache.resident import PrefixCache
@@ -36,9 +37,6 @@ from zllm_ref.cache.ssd.plan import bytes_to_read, plan_restore
 from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest
 from zllm_ref.cache.ssd.store import Entry, SnapshotStore
 from zllm_ref.cache.units import UnitPolicy
-
-_RECENT_STATES = 4
-"""How many recently used states are compared with a prompt that shares no beginning with any."""
 
 
 @dataclass
@@ -100,8 +98,7 @@ class TieredCache(PrefixCache):
         self._reader = reader
         self._write_behind = write_behind
         self._least_snapshot_tokens = least_snapshot_tokens
-        self._near_miss_policy = near_miss_policy or NearMissPolicy()
-        self._on_near_miss = on_near_miss or log_near_miss
+        self._near_misses = NearMissWatch(self._graph, store, identity, near_miss_policy, on_near_miss)
         self._dirty: dict[TerminalState, None] = {}
         self._urgent: dict[TerminalState, None] = {}
         self._writing: _Writing | None = None
@@ -137,7 +134,8 @@ class TieredCache(PrefixCache):
             plan = plan_restore(self.store, entry, length, self.codec, _num_whole_blocks(match, self.layout.block_tokens))
             admission = replace(admission, hit=self._ssd_hit(found, match), restore=plan)
             self.ssd_counts.hits += 1
-        self._look_for_near_miss(namespace, id_bytes, admission.hit.length if admission.hit is not None else 0)
+        reused_length = admission.hit.length if admission.hit is not None else 0
+        self.ssd_counts.near_misses += self._near_misses.look(namespace, id_bytes, reused_length)
         return admission
 
     def start_restore(self, admission: Admission, target: RestoreTarget) -> Restore:
@@ -264,6 +262,10 @@ class TieredCache(PrefixCache):
         entry, length = found
         return Hit(length, match.as_hit().blocks if match is not None else (), None, entry.manifest.cache_id, "ssd")
 
+    def _first_round(self, namespace: str, id_bytes: bytes) -> int:
+        """A conversation that comes back from SSD goes on counting."""
+        return self.store.round_after(namespace, id_bytes)
+
     # demotion
 
     def _on_saved(self, state: TerminalState) -> None:
@@ -327,6 +329,8 @@ class TieredCache(PrefixCache):
             id_bytes=b"".join(node.id_bytes for node in chain),
             payloads=tuple(node.payload for node in chain),
             fixed=state.fixed,
+            is_unit=state.record.is_unit,
+            is_head=state.is_head,
         )
         job = self.store.plan_save(request, self.codec, self.layout.block_tokens)
         if job is None:
@@ -362,42 +366,6 @@ class TieredCache(PrefixCache):
 
     def _pinned_nodes(self) -> list[Node | None]:
         return [*super()._pinned_nodes(), *([self._writing.node] if self._writing is not None else [])]
-
-    # near misses
-
-    def _look_for_near_miss(self, namespace: str, id_bytes: bytes, reused_length: int) -> None:
-        """Compares the prompt with the states closest to it, and with a few recent ones; reports the likest."""
-        if len(id_bytes) // ID_BYTES < self._near_miss_policy.least_common_tokens:
-            return
-        miss = likest_near_miss(
-            self._near_miss_policy,
-            self._candidates(namespace, id_bytes),
-            namespace=namespace,
-            prompt=id_bytes,
-            reused_length=reused_length,
-        )
-        if miss is not None:
-            self.ssd_counts.near_misses += 1
-            self._on_near_miss(miss)
-
-    def _candidates(self, namespace: str, id_bytes: bytes) -> list[tuple[str, bytes]]:
-        found: dict[str, bytes] = {}
-        closest = find_longest(self._graph, root_key(self.identity, namespace), id_bytes, is_cuttable=True)
-        if closest is not None and closest.terminal is not None:
-            found[closest.terminal.record.cache_id] = _tokens_of(closest.terminal)
-        on_ssd = self.store.closest(namespace, id_bytes)
-        if on_ssd is not None:
-            found[on_ssd[0].manifest.cache_id] = on_ssd[0].id_bytes
-        recent = [state for state in self._graph.terminals.values() if state.record.namespace == namespace]
-        for state in recent[-_RECENT_STATES:]:
-            found[state.record.cache_id] = _tokens_of(state)
-        manifests = [entry.manifest for entry in list(self.store.entries.values())[-_RECENT_STATES:]]
-        found.update({m.cache_id: m.id_bytes for m in manifests if (m.identity, m.namespace) == (self.identity, namespace)})
-        return list(found.items())
-
-
-def _tokens_of(state: TerminalState) -> bytes:
-    return b"".join(node.id_bytes for node in state.node.chain())
 
 
 def _num_whole_blocks(match: Match | None, block_tokens: int) -> int:

@@ -38,6 +38,7 @@ def describe(entry: Entry) -> dict[str, Any]:
         "namespace": manifest.namespace,
         "tokens": manifest.length,
         "round": manifest.round,
+        "is_unit": manifest.is_unit,
         "is_head": manifest.is_head,
         "chunks": len(manifest.chunks),
         "bytes": sum(chunk.file_bytes for chunk in manifest.chunks),

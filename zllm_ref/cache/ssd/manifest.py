@@ -17,7 +17,7 @@ from typing import Any
 from zllm_ref.cache.prefix_graph import ID_BYTES
 
 MAGIC = b"zllmmani"
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 28
 _MOST_FIELD_BYTES = 1 << 16
 _HEAD = struct.Struct("<8sIIII")
@@ -29,6 +29,7 @@ _FIELDS: dict[str, type] = {
     "identity": str,
     "namespace": str,
     "round": int,
+    "is_unit": bool,
     "is_head": bool,
     "resident_bytes": int,
     "block_tokens": int,
@@ -61,6 +62,8 @@ class Manifest:
     identity: str
     namespace: str
     round: int
+    is_unit: bool
+    """Kept on the way through a round, not at its end."""
     is_head: bool
     """No later round was saved when this was written."""
     resident_bytes: int

@@ -29,6 +29,8 @@ class SaveRequest:
     id_bytes: bytes
     payloads: tuple[object, ...]
     fixed: object | None
+    is_unit: bool = False
+    is_head: bool = True
 
 
 @dataclass
@@ -91,7 +93,8 @@ class SaveJob:
             identity=self.identity,
             namespace=self.request.namespace,
             round=self.request.round,
-            is_head=True,
+            is_unit=self.request.is_unit,
+            is_head=self.request.is_head,
             resident_bytes=self.request.resident_bytes,
             block_tokens=self.block_tokens,
             has_fixed=self.request.fixed is not None,
@@ -137,6 +140,7 @@ def most_manifest_bytes(request: SaveRequest, identity: str, num_chunks: int) ->
         identity=identity,
         namespace=request.namespace,
         round=request.round,
+        is_unit=False,
         is_head=False,
         resident_bytes=request.resident_bytes,
         block_tokens=1 << 31,

@@ -10,41 +10,35 @@ Decisions and the index belong to one thread, the cache's; a job touches files o
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zllm_ref.cache.key import KEY_BYTES, root_key
+from zllm_ref.cache.key import root_key
 from zllm_ref.cache.prefix_graph import ID_BYTES
 from zllm_ref.cache.snapshot import StateCodec
 from zllm_ref.cache.ssd.chunks import Encoding
+from zllm_ref.cache.ssd.directory import (
+    FOLDERS,
+    StoreUnusable,
+    read_manifests,
+    sweep_chunks,
+    sweep_file,
+    sweep_temporary,
+    take_lock,
+)
 from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.index import SnapshotIndex
-from zllm_ref.cache.ssd.manifest import (
-    MOST_BYTES,
-    ChunkRecord,
-    Manifest,
-    ManifestError,
-    UnknownVersion,
-    encode_manifest,
-    parse_manifest,
-)
+from zllm_ref.cache.ssd.manifest import ChunkRecord, Manifest, encode_manifest
 from zllm_ref.cache.ssd.places import chain_keys, chunk_name, manifest_name, remove_files
 from zllm_ref.cache.ssd.save_job import SaveJob, SaveRequest, most_chunk_bytes, most_manifest_bytes
 
 _log = logging.getLogger(__name__)
 
-_MANIFEST_NAME = re.compile(r"[0-9a-f]{16}\.manifest")
-_CHUNK_NAME = re.compile(r"[0-9a-f]{32}\.chunk")
-
-
-class StoreUnusable(OSError):
-    """The directory cannot be used: another process owns it, or the disk refuses. The text says what to do."""
+__all__ = ["Chunk", "Entry", "SnapshotStore", "StoreUnusable"]
 
 
 @dataclass(eq=False)
@@ -122,9 +116,9 @@ class SnapshotStore:
         try:
             if not read_only:
                 root.parent.mkdir(parents=True, exist_ok=True)
-                for directory in (root, *(root / name for name in ("chunks", "manifests", "temporary"))):
+                for directory in (root, *(root / name for name in FOLDERS)):
                     files.make_directory(directory)
-                store._take_lock()
+                store._lock = take_lock(root)
             store._load(sweep=not read_only)
             if not read_only:
                 store._evict_until_used(capacity_bytes)
@@ -163,6 +157,14 @@ class SnapshotStore:
         """The snapshot that shares most tokens with these, reusable or not."""
         index = self._indexes.get(root_key(self.identity, namespace), SnapshotIndex())
         return index.closest(id_bytes)
+
+    def round_after(self, namespace: str, id_bytes: bytes) -> int:
+        """The round that a state of these tokens belongs to, by the longest snapshot that it continues."""
+        index = self._indexes.get(root_key(self.identity, namespace), SnapshotIndex())
+        for before in index.whole_prefixes(id_bytes):
+            if before.id_bytes != id_bytes:
+                return before.manifest.round + (not before.manifest.is_unit)
+        return 0
 
     def holds(self, namespace: str, id_bytes: bytes) -> bool:
         """There is a snapshot of exactly these tokens."""
@@ -275,67 +277,15 @@ class SnapshotStore:
         for key, chunk in self._chunks.items():
             yield self.root / "chunks" / chunk_name(key), key, chunk.record
 
-    def _take_lock(self) -> None:
-        descriptor = os.open(self.root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise StoreUnusable(
-                f"--ssd-dir {self.root}: in use by process {owner}; stop it, or give this server a directory of its own"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._lock = descriptor
-
     def _load(self, sweep: bool) -> None:
         """Reads the manifests, newest last, and sweeps what no manifest names."""
-        may_sweep_chunks = sweep
-        for name in self.files.names(self.root / "manifests"):
-            path = self.root / "manifests" / name
-            if not _MANIFEST_NAME.fullmatch(name):
-                _log.warning("%s: not a manifest's name, left alone", path)
-                continue
-            try:
-                manifest = self._read_manifest(path)
-            except UnknownVersion as error:
-                _log.warning("%s: left alone, and all chunks with it: %s", path, error)
-                may_sweep_chunks = False
-                continue
-            except (ManifestError, OSError) as error:
-                _log.warning("%s: no snapshot: %s", path, error)
-                if sweep:
-                    self._sweep(path)
-                continue
+        manifests, is_all_understood = read_manifests(self.files, self.root, sweep=sweep)
+        for manifest in manifests:
             self._load_entry(manifest, sweep)
         if sweep:
-            for name in self.files.names(self.root / "temporary"):
-                self._sweep(self.root / "temporary" / name)
-        if may_sweep_chunks:
-            for name in self.files.names(self.root / "chunks"):
-                if _CHUNK_NAME.fullmatch(name) and bytes.fromhex(name[: 2 * KEY_BYTES]) not in self._chunks:
-                    self._sweep(self.root / "chunks" / name)
-
-    def _sweep(self, path: Path) -> None:
-        try:
-            self.files.remove(path)
-        except OSError as error:
-            _log.warning("%s: a leftover that cannot be removed: %s", path, error)
-
-    def _read_manifest(self, path: Path) -> Manifest:
-        descriptor, size = self.files.open(path)
-        try:
-            if size > MOST_BYTES:
-                raise ManifestError(f"manifest: got {size} bytes, allowed {MOST_BYTES}")
-            data = bytearray(size)
-            self.files.read_into(descriptor, 0, [memoryview(data)])
-        finally:
-            self.files.close(descriptor)
-        manifest = parse_manifest(bytes(data))
-        if path.name != manifest_name(manifest.generation):
-            raise ManifestError(f"generation: got {manifest.generation} under the name {path.name}")
-        return manifest
+            sweep_temporary(self.files, self.root)
+        if sweep and is_all_understood:
+            sweep_chunks(self.files, self.root, self._chunks)
 
     def _load_entry(self, manifest: Manifest, sweep: bool) -> None:
         self._generation = max(self._generation, manifest.generation)
@@ -344,7 +294,7 @@ class SnapshotStore:
             if key in self._chunks and self._chunks[key].record != record:
                 _log.warning("snapshot %s: names a chunk with another digest than an older one, dropped", manifest.cache_id)
                 if sweep:
-                    self._sweep(self.root / "manifests" / manifest_name(manifest.generation))
+                    sweep_file(self.files, self.root / "manifests" / manifest_name(manifest.generation))
                 return
         for key, record in zip(keys, manifest.chunks, strict=True):
             if key not in self._chunks:
@@ -392,10 +342,15 @@ class SnapshotStore:
         return True
 
     def _give_up_old_rounds(self, entry: Entry) -> None:
-        """Removes the ancestors beyond `prefix_rounds`, except where another conversation forks or somebody reads."""
+        """Removes the ancestors of more than `prefix_rounds` rounds ago, except where another conversation forks or somebody
+        reads. A unit goes with its round.
+        """
         index = self._indexes[root_key(entry.manifest.identity, entry.manifest.namespace)]
-        ancestors = [other for other in index.whole_prefixes(entry.id_bytes) if other is not entry]
-        for ancestor in ancestors[self.prefix_rounds :]:
+        num_rounds = 0
+        for ancestor in [other for other in index.whole_prefixes(entry.id_bytes) if other is not entry]:
+            num_rounds += not ancestor.manifest.is_unit
+            if num_rounds <= self.prefix_rounds or ancestor.readers:
+                continue
             forks = (later for later in index.continuations(ancestor.id_bytes) if not entry.id_bytes.startswith(later.id_bytes))
-            if not ancestor.readers and next(forks, None) is None:
+            if next(forks, None) is None:
                 self.remove([ancestor])
