@@ -5,6 +5,7 @@ Prompts come as ids; answers are decoded many at a time, and everything is taken
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -121,3 +122,14 @@ class AnswerRecorder:
                 torch.stack(shares) if shares else torch.empty((0, LIKELY)),
             )
         return going
+
+
+def frequent_ids(answers: Sequence[Answer], num_ids: int, num_token_ids: int) -> list[int]:
+    """The ids worth guessing, ascending: those that answers have most often, then those with the smallest numbers.
+
+    A byte-pair vocabulary gives small numbers to what was merged early, which is what is frequent.
+    """
+    counted = Counter(int(token) for answer in answers for token in answer.ids[answer.prompt_length :].tolist())
+    by_count = sorted(counted, key=lambda token: (-counted[token], token))
+    filled = [*by_count, *(token for token in range(num_token_ids) if token not in counted)]
+    return sorted(filled[: min(num_ids, num_token_ids)])

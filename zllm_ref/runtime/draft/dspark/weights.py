@@ -66,9 +66,14 @@ def read_weights(path: Path) -> DsparkWeights:
     return DsparkWeights(shape, tensors, metadata.get("target", ""), file_digest(path))
 
 
+def packaged_place(target: str) -> Path:
+    """Where the file for the model with this digest belongs."""
+    return PACKAGED / f"{target[:16]}.safetensors"
+
+
 def packaged_weights(target: str) -> Path | None:
     """The file that comes with this package for the model with this digest; None: there is none."""
-    path = PACKAGED / f"{target[:16]}.safetensors"
+    path = packaged_place(target)
     return path if path.is_file() else None
 
 
