@@ -77,6 +77,8 @@ class ServerSettings:
     response_ttl_seconds: float = 30 * 86_400.0
     max_stored_bytes: int = 1 << 30
     shutdown_grace_seconds: float = 10.0
+    inspect_remote: bool = False
+    """The inspector answers other machines too."""
     websocket_lifetime_seconds: float = 3600.0
 
 

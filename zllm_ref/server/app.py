@@ -28,6 +28,7 @@ from zllm_ref.server.background import fail_left_behind
 from zllm_ref.server.engine_port import Engine
 from zllm_ref.server.exchange import Exchange
 from zllm_ref.server.http_io import header
+from zllm_ref.server.inspect_api import Inspect, InspectRoutes
 from zllm_ref.server.response_store import ResponseStore
 from zllm_ref.server.state import ServerState, new_request_id
 from zllm_ref.server.websocket import WebSocketEndpoint
@@ -50,8 +51,8 @@ _ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
 )
 
 
-def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
-    """The ASGI application that serves this engine. Raises ValueError for an unknown profile."""
+def create_app(engine: Engine, settings: ServerSettings, inspect: Inspect | None = None) -> FastAPI:
+    """The ASGI application that serves this engine. Raises ValueError for an unknown profile. `inspect` None: no inspector."""
     Profile(settings.profile)
     store = ResponseStore(
         settings.state_directory,
@@ -60,7 +61,8 @@ def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
         clock=time.time,
     )
     seal = Seal(store.secret(lambda: secrets.token_bytes(32)))
-    state = ServerState(engine=engine, settings=settings, seal=seal, store=store)
+    recorder = inspect.recorder if inspect is not None else None
+    state = ServerState(engine=engine, settings=settings, seal=seal, store=store, recorder=recorder)
     fail_left_behind(state)
 
     @contextlib.asynccontextmanager
@@ -80,6 +82,8 @@ def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
         Route("/metrics", _metrics(state), methods=["GET"]),
         Route("/", _root, methods=["GET"]),
     ]
+    if inspect is not None:
+        routes += InspectRoutes(state, inspect.inspector).routes()
     socket_route = WebSocketRoute("/v1/responses", WebSocketEndpoint(state))
     handlers = {HTTPException: _http_error, ApiError: _api_error}
     app = FastAPI(
