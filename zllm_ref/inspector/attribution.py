@@ -16,6 +16,7 @@ from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning,
 from zllm_ref.dialect import MarkerSegment, ReplaySegment, Segment
 from zllm_ref.dialect.segment import Author
 
+_LONGEST_FRAME_TEXT = 24
 _SAME = {Role.DEVELOPER: Role.SYSTEM}
 
 
@@ -118,6 +119,8 @@ def _tail_end(segments: Sequence[Segment], first: int, last: int, role: Role | N
     end = first
     num_markers = 0
     while end < last and _is_frame(segments[end]) and segments[end].origin.role in (role, None):
+        if len(segments[end].text.strip()) > _LONGEST_FRAME_TEXT and not isinstance(segments[end], MarkerSegment):
+            break  # instructions, not a frame
         if isinstance(segments[end], MarkerSegment):
             num_markers += 1
             if num_markers > 1 and (is_followed_by_same or segments[end].origin.role is None or last == len(segments)):

@@ -157,7 +157,10 @@ class Inspector:
             self._prices.cached if price_cached is None else price_cached,
             self._prices.currency,
         )
-        return self._prefix(view, caller).shown(prices)
+        found = self._prefix(view, caller).shown(prices)
+        if "cause" not in view.record.facts and view.record.state.is_final:
+            self._note_facts(view.record, caller)
+        return found
 
     def decode(self, caller: Caller, request_id: str, start: int = 0, end: int | None = None) -> dict[str, Any]:
         view, loaded = self._needed_view(caller, request_id), self._loaded()

@@ -11,6 +11,7 @@ import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
@@ -238,8 +239,7 @@ class InspectRoutes:
         try:
             while not self._state.is_closing and not await request.is_disconnected():
                 if ticks == 0 or recorder.latest != seen:
-                    after = seen
-                    news = await self._state.in_thread(lambda: self._inspector.requests(caller, after))
+                    news = await self._state.in_thread(partial(self._inspector.requests, caller, seen))
                     seen = news["cursor"]
                     if ticks == 0 or news["requests"] or news["gone"]:
                         yield _event("requests", dump(news))
