@@ -142,7 +142,6 @@ function PartHead({ part }: { part: MessagePart }) {
 function ToolHead({ tool }: { tool: ConversationTool }) {
   return (
     <span class="message-head">
-      <Role role={null} />
       <em>{t("kind.tool")}</em>
       <code>{tool.name}</code>
       <Size tokens={tool.tokens} />

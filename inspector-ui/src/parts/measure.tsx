@@ -30,8 +30,8 @@ export function useColumns(taken: number): {
   const pixels = useSignal(0);
   useEffect(() => {
     const measure = () => {
-      const width = ref.current!.clientWidth;
-      if (!width) return; // not shown now
+      const width = ref.current?.clientWidth; // none: it has left the page
+      if (!width) return;
       pixels.value = width;
       columns.value = Math.max(16, Math.floor((width - taken) / widthOfCharacter()) - 1);
     };
