@@ -10,7 +10,7 @@ from typing import Any
 
 from zllm_ref import __version__
 
-COMMANDS = ("serve", "doctor", "bench", "bench-draft", "draft", "models", "dialect", "fence", "cache", "cache-lab")
+COMMANDS = ("serve", "explain", "doctor", "bench", "bench-draft", "draft", "models", "dialect", "fence", "cache", "cache-lab")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -63,6 +63,13 @@ def pause(text: str) -> float:
     return value
 
 
+def price(text: str) -> float:
+    value = _float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed money for a million tokens")
+    return value
+
+
 def share(text: str) -> float:
     value = _float(text)
     if not 0 <= value <= 1:

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from zllm_ref.commands.argument_numbers import byte_count, port, positive, seconds
+from zllm_ref.commands.argument_numbers import byte_count, port, positive, price, seconds
 from zllm_ref.commands.model_arguments import add_model_arguments, engine_settings
 from zllm_ref.config import ServerSettings, limit_spinning, spin_description
 
@@ -40,8 +40,8 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument("--keep-billing-line", action="store_true", help="do not strip Claude Code's per-request line")
     group.add_argument("--no-inspect", action="store_true", help="no inspector: nothing is recorded, /inspect is not there")
     group.add_argument("--inspect-remote", action="store_true", help="the inspector answers other machines than this one too")
-    group.add_argument("--price-input", type=seconds, default=3.0, help="the inspector's price of a million computed tokens")
-    group.add_argument("--price-cached", type=seconds, default=0.3, help="the inspector's price of a million cached tokens")
+    group.add_argument("--price-input", type=price, default=3.0, help="the inspector's price of a million computed tokens")
+    group.add_argument("--price-cached", type=price, default=0.3, help="the inspector's price of a million cached tokens")
     group.add_argument("--quiet", action="store_true", help="no line per request")
     parser.set_defaults(run=run)
 

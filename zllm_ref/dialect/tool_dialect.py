@@ -37,6 +37,11 @@ class ToolDialect:
         return self.definition.name
 
     @property
+    def renderer(self) -> Renderer:
+        """How prompts are written: for whoever only looks at them."""
+        return self._renderer
+
+    @property
     def stop_ids(self) -> tuple[int, ...]:
         """Every id that ends a turn: the vocabulary's own and the dialect's (GLM: the next speaker)."""
         ids = (self._vocabulary.marker_id(name) for name in self.definition.end_markers)
