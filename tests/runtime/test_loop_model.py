@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.runtime.stub_drafters import HashOracles
 from tests.runtime.stub_model import HashModel, Heard, assert_idle, continuation, job, new_loop
 from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.sequence import EndReason
@@ -30,10 +31,15 @@ class Running:
 
 
 class LoopMachine(RuleBasedStateMachine):
-    @initialize(has_ring=st.booleans(), sessions=st.integers(2, 6), max_lanes=st.integers(1, 4))
-    def start(self, has_ring: bool, sessions: int, max_lanes: int) -> None:
+    @initialize(
+        has_ring=st.booleans(),
+        sessions=st.integers(2, 6),
+        max_lanes=st.integers(1, 4),
+        drafters=st.none() | st.builds(HashOracles, lies=st.integers(0, 4), length=st.integers(1, 6)),
+    )
+    def start(self, has_ring: bool, sessions: int, max_lanes: int, drafters: HashOracles | None) -> None:
         self.model = HashModel(has_ring=has_ring)
-        self.loop = new_loop(self.model, sessions=sessions, max_lanes=max_lanes)
+        self.loop = new_loop(self.model, sessions=sessions, max_lanes=max_lanes, drafters=drafters)
         self.jobs: list[Running] = []
 
     @rule(

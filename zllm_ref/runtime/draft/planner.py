@@ -114,11 +114,11 @@ class DraftPlanner:
         The first `compared` of them stand beside what the sequence said, fed or not, and the first `right` are the same.
         """
         outlook.record.judge(compared, right)
-        if verified and right and not outlook.is_probe:
+        if verified and right:
             outlook.next_rest = FIRST_REST
             return
-        does_not_pay = outlook.is_probe or (proposed and not verified)
-        if does_not_pay and (outlook.is_probe or self.guess_seconds > _FREE_SHARE * self.cost.seconds(1)):
+        is_in_vain = proposed > 0 and verified == 0 and self.guess_seconds > _FREE_SHARE * self.cost.seconds(1)
+        if outlook.is_probe or is_in_vain:
             outlook.rest = outlook.next_rest
             outlook.next_rest = min(LONGEST_REST, 2 * outlook.next_rest)
 
