@@ -30,6 +30,9 @@ def add_parser(subparsers: Any) -> None:
     train.add_argument("--out", type=Path, default=None, help="default: where --draft dspark looks for this model's drafter")
     train.add_argument("--prompts", type=positive, default=480)
     train.add_argument("--steps", type=positive, default=500)
+    train.add_argument(
+        "--answers", type=Path, default=None, help="keep the recorded answers in this file, reuse them if it is there"
+    )
     train.add_argument("--seed", type=count, default=TRAINING_SEED)
     train.set_defaults(run=run_train)
     test = actions.add_parser("eval", help="accepted length, acceptance at each place, calibration, on held-out prompts")
@@ -58,6 +61,7 @@ def run_train(args: argparse.Namespace) -> int:
     import time
 
     from rich.console import Console
+    from rich.markup import escape
 
     from zllm_ref.commands.draft_training import TrainingRun
 
@@ -68,7 +72,11 @@ def run_train(args: argparse.Namespace) -> int:
     prompts = _encoded(target, draft_prompts(args.prompts, args.seed, held_out=False))
     started = time.monotonic()
     run = TrainingRun(target, args.seed, args.threads, console)
-    weights = run.train(prompts, args.new_tokens, args.steps, stop_ids(target))
+    try:
+        weights = run.train(prompts, args.new_tokens, args.steps, stop_ids(target), args.answers)
+    except ValueError as error:
+        console.print(f"[bold red]cannot train:[/] {escape(str(error))}")
+        return 2
     out = args.out or _packaged_place(target)
     out.parent.mkdir(parents=True, exist_ok=True)
     weights.save(out)

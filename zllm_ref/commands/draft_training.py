@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -11,10 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zllm_ref.engine.reading import ReadModel
 from zllm_ref.runtime.draft.dspark.answers import Answer, AnswerRecorder, frequent_ids
+from zllm_ref.runtime.draft.dspark.answers_file import read_answers, save_answers
 from zllm_ref.runtime.draft.dspark.factory import TargetModel
 from zllm_ref.runtime.draft.dspark.shape import DsparkShape
 from zllm_ref.runtime.draft.dspark.training import DsparkTrainer, TrainingPlan
 from zllm_ref.runtime.draft.dspark.weights import DsparkWeights, fresh_weights
+from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.sampler import SamplingParameters
 
 NUM_DRAFTED = 12_288
@@ -60,19 +64,21 @@ class TrainingRun:
         self._num_threads = num_threads
         self._console = console
 
-    def train(self, prompts: Sequence[Sequence[int]], new_tokens: int, num_steps: int, stop_ids: frozenset[int]) -> DsparkWeights:
+    def train(
+        self,
+        prompts: Sequence[Sequence[int]],
+        new_tokens: int,
+        num_steps: int,
+        stop_ids: frozenset[int],
+        answers_file: Path | None = None,
+    ) -> DsparkWeights:
+        """`answers_file`: read where it is there, written where it is not."""
         target, console = self._target, self._console
         model = target.model
         if not isinstance(model, TargetModel):
             raise ValueError(f"draft train: got a {model.architecture} model, allowed one that shares its embedding and its head")
         layers = feature_layers(model.state.growing[0].layers if model.state.growing else 1)
-        recorder = AnswerRecorder(model, target.vocabulary.size, stop_ids, layers)
-        samplings = [
-            SamplingParameters(temperature=TEMPERATURE, seed=number) if number % SAMPLED_EVERY == 0 else SamplingParameters()
-            for number in range(len(prompts))
-        ]
-        with count_bar(console, "recording answers", len(prompts)) as report:
-            answers = recorder.record(prompts, samplings, new_tokens, report=report)
+        answers = self._answers(model, layers, prompts, new_tokens, stop_ids, answers_file)
         kept = [answer for number, answer in enumerate(answers) if number % CALIBRATION_SHARE == 1]
         learnt = [answer for number, answer in enumerate(answers) if number % CALIBRATION_SHARE != 1]
         console.print(
@@ -94,6 +100,30 @@ class TrainingRun:
             trainer.train(learnt, tell)
         trainer.calibrate(kept)
         return trainer.result()
+
+    def _answers(
+        self,
+        model: Model,
+        layers: tuple[int, ...],
+        prompts: Sequence[Sequence[int]],
+        new_tokens: int,
+        stop_ids: frozenset[int],
+        file: Path | None,
+    ) -> list[Answer]:
+        facts = (self._target.digest, layers, prompts, new_tokens, SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
+        recorded_from = hashlib.sha256(repr(facts).encode()).hexdigest()
+        if file is not None and file.is_file():
+            return read_answers(file, recorded_from)
+        recorder = AnswerRecorder(model, self._target.vocabulary.size, stop_ids, layers)
+        samplings = [
+            SamplingParameters(temperature=TEMPERATURE, seed=number) if number % SAMPLED_EVERY == 0 else SamplingParameters()
+            for number in range(len(prompts))
+        ]
+        with count_bar(self._console, "recording answers", len(prompts)) as report:
+            answers = recorder.record(prompts, samplings, new_tokens, report=report)
+        if file is not None:
+            save_answers(file, answers, recorded_from)
+        return answers
 
 
 def feature_layers(num_layers: int) -> tuple[int, ...]:

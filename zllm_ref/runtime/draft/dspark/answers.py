@@ -17,7 +17,7 @@ from zllm_ref.runtime.sampler import Sampler, SamplingParameters
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import build_step, commit_step
 
-LIKELY = 16
+LIKELY = 8
 """Ids that are kept of a distribution: the largest ones."""
 
 

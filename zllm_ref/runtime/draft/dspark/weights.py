@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ class DsparkWeights:
     def save(self, path: Path) -> None:
         """Matrices in bfloat16, what calibrates in float32."""
         stored = {name: tensor.to(_stored_type(name)).contiguous() for name, tensor in self.tensors.items()}
-        save_file(stored, path, {"format": FORMAT, "shape": self.shape.to_json(), "target": self.target})
+        # one entry: the order of several would differ from run to run, and the file with it
+        save_file(stored, path, {FORMAT: json.dumps({"shape": self.shape.to_json(), "target": self.target}, sort_keys=True)})
 
     def cast(self, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
         """The tensors as a running drafter wants them: calibration stays float32, ids are whole numbers."""
@@ -52,10 +54,8 @@ def read_weights(path: Path) -> DsparkWeights:
         raise CheckpointError(str(path), f"{path.stat().st_size} bytes", f"at most {MOST_BYTES}")
     try:
         with safe_open(path, framework="pt") as reader:
-            metadata = reader.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise CheckpointError(f"{path}: format", repr(metadata.get("format")), FORMAT)
-            shape = DsparkShape.from_json(f"{path}: shape", metadata.get("shape", ""))
+            facts = _facts(path, reader.metadata() or {})
+            shape = DsparkShape.from_json(f"{path}: shape", facts["shape"])
             tensors = {name: reader.get_tensor(name) for name in reader.keys()}  # noqa: SIM118  no mapping
     except (SafetensorError, OSError) as error:
         raise CheckpointError(str(path), f"a file that does not open ({error})", "a whole safetensors file") from error
@@ -63,7 +63,16 @@ def read_weights(path: Path) -> DsparkWeights:
     for name, tensor in tensors.items():
         if tensor.dtype != _stored_type(name):
             raise CheckpointError(f"{path}: tensor {name!r}", f"type {tensor.dtype}", str(_stored_type(name)))
-    return DsparkWeights(shape, tensors, metadata.get("target", ""), file_digest(path))
+    return DsparkWeights(shape, tensors, facts["target"], file_digest(path))
+
+
+def _facts(path: Path, metadata: Mapping[str, str]) -> dict[str, str]:
+    """What the file says of itself: `shape` and `target`."""
+    try:
+        facts = json.loads(metadata.get(FORMAT, ""))
+        return {"shape": str(facts["shape"]), "target": str(facts["target"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: metadata", repr(metadata)[:120], f"an entry {FORMAT!r} with shape and target") from error
 
 
 def packaged_place(target: str) -> Path:
