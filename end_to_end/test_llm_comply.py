@@ -1,0 +1,44 @@
+"""A public suite that others run too: all of it must pass here, but for images, which no model here can read.
+
+Some of its tests run only for models whose name sounds as if they could reason: the served model is called so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from end_to_end.serving import ServerProcess, started
+
+NAME = "gpt-5-and-claude-3-5"
+COMMAND = Path(sys.executable).with_name("llm-comply")
+SIZES = {"open-responses": 13, "openai-chat": 9, "anthropic": 9}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    if not COMMAND.is_file() and shutil.which("llm-comply") is None:
+        pytest.skip("unproven: llm-comply is not installed")
+    running = started("--model", "scripted", "--served-model-name", NAME, "--quiet", directory=tmp_path_factory.mktemp("comply"))
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("form", SIZES)
+def test_everything_but_images_passes(server: ServerProcess, form: str) -> None:
+    program = str(COMMAND) if COMMAND.is_file() else "llm-comply"
+    arguments = ["run", "--base-url", f"{server.url}/v1", "--api-key", "x", "--model", NAME, "--format", form, "--json"]
+    ran = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+    results = {row["id"]: row for row in json.loads(ran.stdout)["results"]}
+
+    assert len(results) == SIZES[form]
+    (other,) = [name for name, row in results.items() if row["status"] != "passed"]
+    assert other.endswith("image-input")
+    assert any("HTTP 400" in error for error in results[other]["errors"]), results[other]
