@@ -17,6 +17,7 @@ from zllm_ref.dialect import MarkerSegment, ReplaySegment, Segment
 from zllm_ref.dialect.segment import Author
 
 _LONGEST_FRAME_TEXT = 24
+_SPEECH = (Role.USER, Role.TOOL)
 _SAME = {Role.DEVELOPER: Role.SYSTEM}
 
 
@@ -48,6 +49,8 @@ def _sure_owners(segments: Sequence[Segment], messages: Sequence[Message]) -> li
     owner: list[int | None] = []
     current = 0
     replayed: set[int] = set()
+    said: set[tuple[int, int]] = set()
+    """Parts whose text was found already: the same words in a later message are that message's."""
     for segment in segments:
         role = segment.origin.role
         place: int | None = None
@@ -56,7 +59,7 @@ def _sure_owners(segments: Sequence[Segment], messages: Sequence[Message]) -> li
             if place is not None:
                 replayed.add(place)
         elif segment.origin.author is Author.CLIENT:
-            place = _place_of(segment.text, role, texts, roles, messages, current)
+            place = _place_of(segment.text, role, texts, roles, messages, current, said)
         if place is not None:
             current = max(current, place)
         owner.append(place)
@@ -64,23 +67,30 @@ def _sure_owners(segments: Sequence[Segment], messages: Sequence[Message]) -> li
 
 
 def _place_of(
-    text: str, role: Role | None, texts: Sequence[Sequence[str]], roles: Sequence[Role], messages: Sequence[Message], current: int
+    text: str,
+    role: Role | None,
+    texts: Sequence[Sequence[str]],
+    roles: Sequence[Role],
+    messages: Sequence[Message],
+    current: int,
+    said: set[tuple[int, int]],
 ) -> int | None:
     """The message that has this text: from the present one on, or in the same run of speech (results may be put in order)."""
     first = current
-    while first and roles[first - 1] is not Role.ASSISTANT and role in (Role.TOOL, Role.USER) and current - first < 64:
+    while first and first < len(roles) and Role.ASSISTANT not in (roles[first], roles[first - 1]) and role in _SPEECH:
         first -= 1
     wanted = text.strip()
     fallback: int | None = None
     for at in range(first, len(messages)):
         if roles[at] is not (role or roles[at]) and not (role is Role.USER and roles[at] is Role.TOOL):
             continue
-        for one in texts[at]:
-            if one == text or (wanted and one.strip() == wanted):
+        for part, one in enumerate(texts[at]):
+            if (at, part) not in said and (one == text or (wanted and one.strip() == wanted)):
+                said.add((at, part))
                 return at
         if at >= current and fallback is None:
             fallback = at
-        if wanted and at >= current and (at == current or fallback == at) and _is_of_call(wanted, messages[at]):
+        if wanted and at >= current and fallback == at and _is_of_call(wanted, messages[at]):
             return at
     return fallback
 

@@ -120,13 +120,16 @@ class Axis:
         return np.append(first, total), np.append(last, total)
 
     @cached_property
-    def is_boundary(self) -> NDArray[np.bool_]:
-        """For each byte, and the end: a character begins here."""
+    def _borders(self) -> tuple[NDArray[np.bool_], Offsets]:
+        """For each byte, and the end: whether a character begins here, and how many broken bytes lie before."""
         data = np.frombuffer(self.data, np.uint8)
         begins = (data & 0xC0) != 0x80
+        broken = np.zeros(len(data), np.int64)
         for start, end in _broken(self.data):
             begins[start:end] = False
-        return np.append(begins, True)
+            begins[start] = True
+            broken[start:end] = 1
+        return np.append(begins, True), np.concatenate([[0], np.cumsum(broken)])
 
     def utf16(self, span: Span) -> Span:
         """A byte span in UTF-16 units, widened to whole characters."""
@@ -156,7 +159,8 @@ class Axis:
     def is_whole(self, token: int) -> bool:
         """The token's bytes are whole characters."""
         start, end = self.bytes_of((token, token + 1))
-        return bool(self.is_boundary[start] and self.is_boundary[end])
+        begins, broken = self._borders
+        return bool(begins[start] and begins[end] and broken[start] == broken[end])
 
     def is_marker(self, token: int) -> bool:
         return self.vocabulary.marker_text(int(self.ids[token])) is not None

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from zllm_ref.canonical.message import Message, Part
+from zllm_ref.canonical.message import CustomToolCall, Message, Part, ToolCall
 from zllm_ref.canonical.request import Tool
 from zllm_ref.dialect import ReplaySegment, Segment
 from zllm_ref.dialect.segment import Author
@@ -58,14 +58,19 @@ class PromptView:
         return frozenset(owner for segment, owner in pairs if owner is not None and isinstance(segment, ReplaySegment))
 
     def part_bytes(self, message: int) -> list[Span | None]:
-        """Where each part of a message stands, in bytes: its text is looked for inside the message, in order."""
+        """Where each part of a message stands, in bytes: its text is looked for inside the message, in order.
+
+        A call begins with its name; it ends with its arguments where these are JSON, else where the next call begins.
+        """
         whole = self.message_bytes[message]
+        parts = self.messages[message].parts
         if whole is None:
-            return [None] * len(self.messages[message].parts)
+            return [None] * len(parts)
         spans: list[Span | None] = []
         cursor = whole[0]
-        for part in self.messages[message].parts:
-            found = self._find(part_text(part), cursor, whole[1]) or self._find_call(part, cursor, whole[1])
+        for index, part in enumerate(parts):
+            found = self._find_call(parts, index, cursor, whole[1]) if _is_call(part) else None
+            found = found or self._find(part_text(part), cursor, whole[1])
             spans.append(found)
             if found is not None:
                 cursor = found[1]
@@ -79,16 +84,22 @@ class PromptView:
                 return (place, place + len(data))
         return None
 
-    def _find_call(self, part: Part, start: int, end: int) -> Span | None:
-        """A call whose arguments are written in another form: from its name to the end of the message."""
-        name = getattr(part, "name", None)
-        if not isinstance(name, str) or not hasattr(part, "arguments"):
+    def _find_call(self, parts: tuple[Part, ...], index: int, start: int, end: int) -> Span | None:
+        name = self._find(getattr(parts[index], "name", ""), start, end)
+        if name is None:
             return None
-        place = self.axis.data.find(name.encode("utf-8", "replace"), start, end)
-        return (place, end) if place >= 0 else None
+        following = next((part for part in parts[index + 1 :] if _is_call(part)), None)
+        after = None if following is None else self._find(getattr(following, "name", ""), name[1], end)
+        limit = end if after is None else after[0]
+        arguments = self._find(part_text(parts[index]), name[1], limit)
+        return (name[0], limit if arguments is None else arguments[1])
 
     @cached_property
     def tool_tokens(self) -> list[Span | None]:
         """Tokens of each tool's schema, in the order of the request; None: not shown in the prompt."""
         schemas = iter([one.tokens for one in self.axis.placed if one.segment.origin.author is Author.TOOL_SCHEMA])
         return [None if getattr(tool, "deferred", False) else next(schemas, None) for tool in self.tools]
+
+
+def _is_call(part: Part) -> bool:
+    return isinstance(part, ToolCall | CustomToolCall)

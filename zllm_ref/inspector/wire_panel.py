@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zllm_ref.canonical.message import ToolCall
+from zllm_ref.canonical.message import CustomToolCall, ToolCall
 from zllm_ref.inspector.attribution import part_text
 from zllm_ref.inspector.axis import Span
 from zllm_ref.inspector.json_places import Place, path_text, places
@@ -87,7 +87,8 @@ class _Finder:
             if span is None:
                 whole_message = self._view.message_tokens[message]
                 return message, list(whole_message) if whole_message is not None else None
-            if at > 0 or (at == 0 and len(text) < len(whole)):
+            is_call = isinstance(self._view.messages[message].parts[index], ToolCall | CustomToolCall)
+            if not is_call and (at > 0 or (at == 0 and len(text) < len(whole))):
                 begin = span[0] + len(whole[:at].encode("utf-8", "replace"))
                 inner = (min(begin, span[1]), min(begin + len(text.encode("utf-8", "replace")), span[1]))
                 span = inner if inner[0] < inner[1] else span
