@@ -16,6 +16,7 @@ from conformance.requirements import levels_for
 
 _CLIENT: Final = frozenset({"response.create", "response.steer"})
 _TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_STEER: Final = "response.steer."
 _SENT: Final = frozenset({"sent", "send", "client", "out", "outgoing", "request"})
 _SIDES: Final = ("direction", "dir", "from", "side")
 _BODIES: Final = ("message", "data", "event", "text", "payload")
@@ -49,7 +50,7 @@ class WebSocketCheck:
             message = next((value[key] for key in _BODIES if key in value), None)
             message = _object_of(message)
             if side in _SENT and (not isinstance(message, dict) or message.get("type") not in _CLIENT):
-                self._machine.event_number += 1
+                self._machine.expect_error()
                 return
             if isinstance(message, str):
                 self.observe_text(message)
@@ -78,6 +79,10 @@ class WebSocketCheck:
         if kind in _CLIENT or not isinstance(kind, str):
             return
         laws = self._laws.get(lane)
+        if kind.startswith(_STEER):
+            if laws is not None:
+                laws.pass_over(payload.get("sequence_number"))
+            return
         if laws is None or kind == "response.created":
             laws = self._laws[lane] = ResponsesLaws(self._levels)
         if kind != "error":

@@ -23,8 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from conformance.golden.dialogues import dialogues
     from conformance.golden.exchanges import wanted_for
     from conformance.golden.recorder import record
+    from conformance.golden.session_case import PROTOCOL as SESSIONS
+    from conformance.golden.session_recorder import record_sessions
 
     root = arguments.out or golden_root()
     key = arguments.api_key or (None if arguments.base_url else KEY)
@@ -41,6 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
                     path.write_text(case.dump(), encoding="utf-8")
                     count += 1
                 print(f"{protocol}: {count} exchanges recorded from {model}")
+            shutil.rmtree(root / SESSIONS / "exchange", ignore_errors=True)
+            count = 0
+            for session in record_sessions(dialogues(), base_url, model, key or "none"):
+                path = root / f"{session.id}.jsonl"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(session.dump(), encoding="utf-8")
+                count += 1
+            print(f"{SESSIONS}: {count} exchanges recorded from {model}")
     except (TargetError, ValueError) as error:
         print(f"conformance record: {error}", file=sys.stderr)
         return 2

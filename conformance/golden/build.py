@@ -16,6 +16,9 @@ from conformance.checker.stream_check import StreamCheck
 from conformance.golden import render_chat, render_messages, render_responses
 from conformance.golden.case import Case, golden_root
 from conformance.golden.scenarios import Scenario, scenarios_for
+from conformance.golden.session_case import PROTOCOL as SESSIONS
+from conformance.golden.session_case import SessionCase
+from conformance.golden.sessions import damaged, planted, single_turns, whole_connections
 from conformance.golden.story import Call, Frame
 from conformance.grammar import load_grammar
 from conformance.mutants.faults import all_faults, base_stories, render
@@ -43,6 +46,11 @@ def accept_case(protocol: str, scenario: Scenario) -> Case:
     return Case(
         f"{protocol}/accept/{scenario.id}", protocol, "accept", scenario.title, scenario.rules, frames, scenario.profile, unary
     )
+
+
+def session_accepts() -> list[SessionCase]:
+    """The right connections: each right stream of Responses as a turn, then what only a connection has."""
+    return [*single_turns(accept_cases("responses")), *whole_connections()]
 
 
 def reject_cases(protocol: str) -> Iterator[Case]:
@@ -108,6 +116,14 @@ def build(root: Path) -> dict[str, int]:
                 path.write_text(case.dump(), encoding="utf-8")
                 counts[f"{protocol}/{kind}"] = counts.get(f"{protocol}/{kind}", 0) + 1
         plans.append(plan(protocol))
+    accepted = session_accepts()
+    for kind, sessions in (("accept", accepted), ("reject", [*planted(), *damaged(accepted)])):
+        shutil.rmtree(root / SESSIONS / kind, ignore_errors=True)
+        for session in sessions:
+            path = root / f"{session.id}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(session.dump(), encoding="utf-8")
+        counts[f"{SESSIONS}/{kind}"] = len(sessions)
     title = "# Plan of the accept goldens"
     head = f"{title}\n\nWritten by `python -m conformance.golden.build`: cases of a feature that contain a kind of event.\n\n"
     (root / "PLAN.md").write_text(head + "\n\n".join(plans) + "\n", encoding="utf-8")

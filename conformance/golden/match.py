@@ -34,6 +34,16 @@ class Matcher:
         self._model = model
         self._ids: dict[str, str] = {}
 
+    def filled(self, value: Any) -> Any:
+        """What is to be sent: matchers in it stand for the model, and for ids that were seen before."""
+        if isinstance(value, dict) and len(value) == 1 and "$id" in value:
+            return self._ids[value["$id"]]
+        if value == {"$model": True}:
+            return self._model
+        if isinstance(value, dict):
+            return {key: self.filled(inner) for key, inner in value.items()}
+        return [self.filled(inner) for inner in value] if isinstance(value, list) else value
+
     def difference(self, expected: Any, got: Any, at: str = "") -> str | None:
         """Where and how `got` differs, or None where it matches."""
         if isinstance(expected, dict) and len(expected) == 1 and next(iter(expected)) in MATCHERS:
@@ -94,6 +104,16 @@ class Generaliser:
         self._model = model
         self._names: dict[str, str] = {}
 
+    def known(self, value: Any, key: str = "") -> Any:
+        """A client's message: its ids are the server's, as far as it has seen them; all else is its own."""
+        if isinstance(value, dict):
+            return {name: self.known(inner, name) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.known(inner, key) for inner in value]
+        if isinstance(value, str) and value in self._names:
+            return {"$id": self._names[value]}
+        return {"$model": True} if key == "model" and value == self._model else value
+
     def generalise(self, value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             return {name: self.generalise(inner, name) for name, inner in value.items()}
@@ -106,7 +126,7 @@ class Generaliser:
             return {"$time": True}
         if key == "model" and value == self._model:
             return {"$model": True}
-        if key in _OPAQUE and isinstance(value, str):
+        if (key in _OPAQUE or key == "message") and isinstance(value, str):
             return {"$type": "string"}
         if key.endswith("_tokens") and key != "max_output_tokens" and type(value) is int:
             return {"$at_least": 0 if "cache" in key else min(value, 1)}

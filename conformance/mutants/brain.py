@@ -147,6 +147,7 @@ def story_of(request: Request, cache: Cache, scope: str, model: str) -> Story:
     cached = cache.look_up(prompt)
     parts, end, words = think(request)
     cache.keep([*prompt, *words])
+    stall = STALL.fullmatch(request.turns[-1][1])
     return Story(
         tuple(parts),
         end=end.partition(":")[0],
@@ -157,7 +158,8 @@ def story_of(request: Request, cache: Cache, scope: str, model: str) -> Story:
         model=model,
         scope=scope,
         options={
-            "stall": float(stall[1]) if (stall := STALL.fullmatch(request.turns[-1][1])) else 0.0,
+            "stall": float(stall[1]) if stall else 0.0,
+            "stall_after": int(stall[2]) if stall else 0,
             "num_choices": request.num_choices,
             "logprobs": request.logprobs,
             "stop": end.partition(":")[2],

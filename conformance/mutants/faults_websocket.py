@@ -87,5 +87,6 @@ WEBSOCKET_FAULTS: Final[list[tuple[str, tuple[str, ...], Callable[[Lines], None]
     ("an error without its object", ("WS7",), _error_field("error", "no")),
     ("an answer that nobody asked for", ("WS3",), _unasked),
     ("a number is skipped", ("RS3",), _skip_number),
+    ("a request that nobody answers", ("WS3",), lambda lines: lines.__delitem__(_message(lines, "error"))),
     ("a steer event without its steer", ("WS15",), _steer_without),
 ]

@@ -130,5 +130,6 @@ SCENARIO_FAULTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("stall-loses-text", "responses/stall", "X4"),
     ("stall-loses-text", "messages/stall", "X4"),
     ("holds-back-before-stall", "chat/stall", "T9"),
+    ("steers-nothing", "responses/websocket-steer", "WS15"),
 )
 """(wrong, scenario, rule): with this wrong, that scenario must break that rule."""

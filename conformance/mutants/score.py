@@ -6,14 +6,16 @@ import fnmatch
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Final
 
 from conformance.checker.stream_check import StreamCheck
 from conformance.checker.websocket_check import WebSocketCheck
-from conformance.golden.build import accept_cases, kind_of
+from conformance.golden.build import accept_cases, kind_of, session_accepts
 from conformance.golden.case import Case
+from conformance.golden.session_case import PROTOCOL as SESSIONS
+from conformance.golden.sessions import mutated, session_mutants
 from conformance.golden.story import Frame
 from conformance.mutants.faults import all_faults, base_stories, render
 from conformance.mutants.faults_websocket import WEBSOCKET_FAULTS, websocket_lines
@@ -77,6 +79,7 @@ def score_all(is_exhaustive: bool = False) -> Score:
     for protocol in ("chat", "responses", "messages"):
         score_systematic(score, protocol, is_exhaustive)
     score_websocket(score)
+    score_sessions(score, is_exhaustive)
     return score
 
 
@@ -119,6 +122,30 @@ def score_systematic(score: Score, protocol: str, is_exhaustive: bool = False) -
                 score.systematic_kills.update(found)
             else:
                 score.survivors.append(f"{case.id} event {mutant.event}: {mutant.operator} {mutant.kind} {mutant.path}".rstrip())
+
+
+def score_sessions(score: Score, is_exhaustive: bool = False) -> None:
+    """Every golden of a connection is silent; every systematic mutant of one that means something is seen."""
+    seen: set[tuple[str, str, str]] = set()
+    for session in session_accepts():
+        if alarms := session.check().violations:
+            score.alarms.append(f"{session.id}: {sorted({one.rule for one in alarms})}")
+        frames = tuple(Frame(None, message) for side, message in session.lines if side == "received")
+        for mutant in session_mutants(session):
+            key = (mutant.operator, mutant.kind, mutant.path)
+            if mutant.path and not is_exhaustive and key in seen:
+                continue
+            seen.add(key)
+            found = {one.rule for one in replace(session, lines=mutated(session, mutant)).check().violations}
+            case = Case(session.id, "responses", "accept", "", (), frames)
+            if not found and (is_equivalent(case, mutant) or is_equivalent(replace(case, protocol=SESSIONS), mutant)):
+                score.num_equivalent += 1
+                continue
+            score.num_systematic += 1
+            score.num_systematic_killed += bool(found)
+            score.systematic_kills.update(found)
+            if not found:
+                score.survivors.append(f"{session.id} message {mutant.event}: {mutant.operator} {mutant.kind} {mutant.path}")
 
 
 def score_websocket(score: Score) -> None:
@@ -178,6 +205,8 @@ def _holds(condition: str, case: Case, mutant: Mutant) -> bool:
         return "tool_calls" in str(_at(following, "choices"))
     if condition == "other_choice":
         return following is not None and _choice(frame) != _choice(following)
+    if condition == "other_lane":
+        return following is not None and _at(frame, "stream_id") != _at(following, "stream_id")
     if condition == "no_stop_reason":
         return _at(frame, "delta", "stop_reason") is None
     if condition in ("citation", "compaction"):

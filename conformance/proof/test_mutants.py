@@ -7,7 +7,14 @@ from collections import Counter
 import pytest
 
 from conformance.mutants.scenario_faults import SCENARIO_FAULTS
-from conformance.mutants.score import Score, rules_without_a_fault, score_faults, score_systematic, score_websocket
+from conformance.mutants.score import (
+    Score,
+    rules_without_a_fault,
+    score_faults,
+    score_sessions,
+    score_systematic,
+    score_websocket,
+)
 
 
 def test_every_named_fault_is_told_by_one_of_its_rules() -> None:
@@ -26,6 +33,14 @@ def test_every_systematic_mutant_is_seen_or_means_the_same(protocol: str) -> Non
     assert not score.alarms
     assert not score.survivors
     assert score.num_systematic > 2_000
+
+
+def test_every_systematic_mutant_of_a_connection_is_seen_or_means_the_same() -> None:
+    score = Score()
+    score_sessions(score)
+
+    assert score.is_perfect, [*score.survivors, *score.alarms]
+    assert score.num_systematic > 5_000
 
 
 def test_faults_of_a_websocket_session_are_told() -> None:

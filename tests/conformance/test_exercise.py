@@ -45,11 +45,23 @@ def test_a_rule_of_one_protocol_does_not_hold_by_another_ones_capture(tmp_path: 
 
 
 def test_what_exercises_a_rule_makes_it_hold(tmp_path: Path) -> None:
-    states = states_after(tmp_path, "--features", "tools,scripted,websocket,text,errors,reasoning,logprobs")
+    states = states_after(tmp_path, "--protocols", "chat", "--features", "tools,scripted,text,errors,reasoning")
 
-    holding = ("T3", "T6", "T7", "CH13", "CH15", "CH22", "CH25", "WS2", "WS5", "WS6", "WS7", "E3", "T8", "RS15")
+    holding = ("T3", "T6", "T7", "CH13", "CH15", "CH22", "CH25", "E2", "E3", "T8")
     assert {rule: states[rule] for rule in holding} == dict.fromkeys(holding, "held")
-    assert states["WS15"] == "unproven", "nothing was steered"
+    assert states["WS2"] == states["CH21"] == "unproven"
+
+
+def test_a_connection_shows_turns_lanes_errors_and_steering_apart() -> None:
+    def shown(*kinds: str, lane: str | None = None) -> set[str]:
+        frames = [{"direction": "received", "message": {"type": kind, "stream_id": lane}} for kind in kinds]
+        return what_was_exercised("responses", [Exchange("responses", "GET", "u", None, {}, 101, frames=frames)])
+
+    assert shown("response.created") == {"", "websocket"}
+    assert shown("response.created", "response.created") == {"", "websocket", "turns"}
+    assert shown("response.created", lane="left") == {"", "websocket", "lanes"}
+    assert shown("error") == {"", "websocket", "envelope"}
+    assert shown("response.steer.failed") == {"", "websocket", "steer"}
 
 
 def test_a_capture_that_we_cut_has_shown_no_whole_stream() -> None:

@@ -10,11 +10,13 @@ import pytest
 from conformance.checker.stream_check import StreamCheck
 from conformance.golden.build import PROTOCOLS, accept_cases, kind_of
 from conformance.golden.case import Case, golden_root, load_cases
+from conformance.golden.exchange import load_exchange
 from conformance.golden.match import MATCHERS
 from conformance.grammar import load_grammar
 from conformance.requirements import load_requirements
 
 WANTED = {"accept": 40, "reject": 100}
+NUM_EXCHANGES = 40
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -52,6 +54,15 @@ def test_there_are_enough_cases_and_each_cites_rules_that_exist(protocol: str, k
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_there_are_enough_exchanges_each_with_what_the_sdk_made_of_it(protocol: str) -> None:
+    paths = list((golden_root() / protocol / "exchange").rglob("*.jsonl"))
+    cases = [load_exchange(path) for path in paths]
+
+    assert len(cases) >= NUM_EXCHANGES
+    assert all(case.final and "python" in case.sdk and set(case.rules) <= set(load_requirements()) for case in cases)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_kind_of_event_stands_in_an_accept_case(protocol: str) -> None:
     seen = {kind_of(protocol, frame) for case in accept_cases(protocol) for frame in case.frames}
 
@@ -68,9 +79,9 @@ def test_every_line_of_every_golden_fits_the_schema_and_has_a_closed_matcher() -
     root = golden_root()
     validator = jsonschema.Draft202012Validator(json.loads((root / "golden.schema.json").read_text()))
     wrong = []
-    for path in root.rglob("*.jsonl"):
+    for path in [path for protocol in PROTOCOLS for path in (root / protocol).rglob("*.jsonl")]:
         lines = [json.loads(line) for line in path.read_text(encoding="ascii").strip().split("\n")]
-        wrong += [f"{path}: {error.message[:120]}" for line in (lines[0], lines[-1]) for error in validator.iter_errors(line)]
+        wrong += [f"{path}: {error.message[:120]}" for line in lines for error in validator.iter_errors(line)]
         assert lines[0]["case"] == str(path.relative_to(root)).removesuffix(".jsonl")
         if lines[0]["kind"] == "exchange":
             assert set(_matchers(lines)) <= set(MATCHERS), path

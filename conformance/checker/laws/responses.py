@@ -72,6 +72,7 @@ class ResponsesLaws(Laws):
         super().__init__(levels, request)
         self.terminal: dict[str, Any] | None = None
         self._next_number: int | None = None
+        self._passed: int | None = None
         self._items: dict[int, _Item] = {}
         self._done: dict[int, _Item] = {}
         self._call_ids: set[str] = set()
@@ -103,9 +104,14 @@ class ResponsesLaws(Laws):
             is_resumed = kind == "response.queued" and number > 0
             if number != 0 and not is_resumed:
                 self.report("RS3", "sequence_number", "0 on the first event", number)
-        elif number != self._next_number:
+        elif number != self._next_number and (number != self._next_number + 1 or self._passed != self._next_number):
             self.report("RS3", "sequence_number", self._next_number, number)
         self._next_number = number + 1
+
+    def pass_over(self, number: object) -> None:
+        """An event beside the response had this number. Whether it counts among the response's own no source says: both go."""
+        if type(number) is int and number == self._next_number:
+            self._passed = number
 
     def _is_older_than(self, moment: int) -> bool:
         """Streams recorded before OpenAI introduced a field say so by their own clock."""

@@ -7,6 +7,7 @@ does so. A target that just answers them in words cannot be judged: unproven.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from conformance.checker.answer import events_of, read_answer
 from conformance.checker.client import Exchange
@@ -17,6 +18,7 @@ from conformance.checker.verdict import StopError, Verdict
 
 TABLE = Table()
 _STALL_SECONDS = 1.5
+_ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 @TABLE.scenario("failure-in-stream", "scripted", "T7 CH25")
@@ -58,6 +60,39 @@ def stall(probe: Probe) -> None:
     is_out = bool(spoken) and spoken[0] + _STALL_SECONDS / 2 < arrivals[-1] and pause > _STALL_SECONDS / 2
     got = f"the first text {spoken[0] if spoken else 0:.2f} s, the end {arrivals[-1]:.2f} s after the request"
     probe.expect("T9", is_out, "the first tokens before the pause", got, answer.exchange)
+
+
+@TABLE.scenario("websocket-steer", "websocket", "WS15", ("responses",), is_optional=True)
+def websocket_steer(probe: Probe) -> None:
+    """A response that is steered while the engine is silent ends as steered, and its successor follows; a late steer fails."""
+    socket = probe.client.open_websocket()
+    body = ask(f"Stall for {_STALL_SECONDS} seconds after 3 tokens.", max_tokens=64).body("responses", probe.client.model, True)
+    socket.send({"type": "response.create", **{key: value for key, value in body.items() if key != "stream"}})
+    created: dict[str, Any] = {}
+    while (event := socket.receive(_STALL_SECONDS / 2)) is not None:
+        if event.get("type") == "response.created":
+            created = event.get("response") or {}
+        if event.get("type") in _ENDS:
+            raise StopError(Verdict.UNPROVEN, "the target does not stall on demand: nothing can be steered in time")
+    steer = {"type": "response.steer", "previous_response_id": created.get("id"), "input": "Shorter, please."}
+    socket.send(steer)
+    answer = socket.receive(20) or {}
+    kind = answer.get("type")
+    if kind in ("error", "response.steer.failed") and "support" in str(answer.get("error")):
+        socket.exchange.was_cut_by_us = True
+        raise StopError(Verdict.UNSUPPORTED, f"steering: {answer.get('error')}")
+    probe.expect("WS15", kind == "response.steer.accepted", "response.steer.accepted", answer, socket.exchange)
+    ended: list[dict[str, Any]] = []
+    while len(ended) < 2 and (event := socket.receive(20)) is not None:
+        if event.get("type") in _ENDS:
+            ended.append(event.get("response") or {})
+    reasons = [(one.get("incomplete_details") or {}).get("reason") for one in ended]
+    probe.expect("WS15", reasons[:1] == ["steered"], "incomplete, reason steered", reasons, socket.exchange, "the first response")
+    probe.expect("WS15", len(ended) == 2, "a successor", f"{len(ended)} responses", socket.exchange)
+    socket.send(steer)
+    late = socket.receive(20) or {}
+    probe.expect("WS15", late.get("type") == "response.steer.failed", "response.steer.failed", late, socket.exchange, "too late")
+    socket.close()
 
 
 def _demand_failure(probe: Probe, text: str) -> None:
