@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zllm_ref.canonical.json_value import JsonObject
-from zllm_ref.canonical.request import ToolChoiceRequired
+from zllm_ref.canonical.json_value import JsonObject, from_python
+from zllm_ref.canonical.request import FunctionTool, ToolChoiceRequired
+from zllm_ref.dialect import dialect_for
+from zllm_ref.dialect.definitions import DEFINITIONS
+from zllm_ref.dialect.event import CallFinished
 from zllm_ref.fence import (
     FenceCompiler,
     FenceRequest,
@@ -26,7 +29,7 @@ from zllm_ref.fence import (
 from zllm_ref.fence.grammar import CallGrammar, JsonBySchema, Literal, Marker, RawText, ReasoningGrammar, Sequence, ToolGrammar
 from zllm_ref.fence.mask import ids_of, is_allowed
 from zllm_ref.fence.piece_kinds import piece_kinds
-from zllm_ref.tokenizer import byte_vocabulary
+from zllm_ref.tokenizer import Detokenizer, byte_vocabulary
 
 SETTINGS = GuardSettings()
 _PIECES = re.compile(r" ?[A-Za-z]+| ?[0-9]{1,3}|\n+| ?[^\sA-Za-z0-9]{1,4}|[ \t]+")
@@ -358,6 +361,34 @@ def test_the_call_budget_closes_value_and_levels_around_it() -> None:
         say(fence, forced(fence))
 
     assert written == '"])'
+
+
+@pytest.mark.parametrize("budget", [{"value_budget": 6}, {"call_budget": 40}], ids=str)
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_number_that_never_ends_is_closed_in_every_dialect(name: str, budget: dict[str, int]) -> None:
+    """Found by a model that said digits for ever: little else may follow a digit, so it was taken for structure."""
+    schema = from_python({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "number"}},
+                          "required": ["a", "b"]})  # fmt: skip
+    assert isinstance(schema, JsonObject)
+    dialect = dialect_for(None, VOCABULARY, name)
+    tools = (FunctionTool("f", parameters=schema),)
+    request = FenceRequest(dialect.fence_grammar(tools), tools, ToolChoiceRequired(), max_calls=1, may_open_reasoning=False)
+    fence = build_fence(request, COMPILER, GuardSettings(**budget))  # type: ignore[arg-type]
+    assert fence is not None
+
+    said: list[int] = []
+    while fence.phase is not Phase.END and len(said) < 2000:
+        allowed = ids_of(fence.allowed())  # type: ignore[arg-type]
+        digits = [token_id for token_id in allowed if VOCABULARY.token_bytes(token_id).isdigit()]
+        said.append((tuple(fence.forced())[:1] or digits[-1:] or allowed[:1])[0])
+        fence.advance(said[-1])
+
+    assert fence.phase is Phase.END
+    assert len(said) < 250
+    parser = dialect.parser(tools)
+    detokenizer = Detokenizer(VOCABULARY)
+    events = parser.push([piece for token_id in said[:-1] for piece in detokenizer.push(token_id)])
+    assert [type(event) for event in (*events, *parser.finish())][-1] is CallFinished
 
 
 def test_a_loop_inside_a_value_closes_it() -> None:

@@ -1,4 +1,4 @@
-"""Real models with random weights, real rounds: what they say under the fence are legal calls (`ci/fence_generations`: many more)."""
+"""Real models with random weights, real rounds: what they say under the fence are legal calls (`ci/fence_generations`: more)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ of some verified ids stay.
 
 from zllm_ref.fence.build import build_fence
 from zllm_ref.fence.compile import FenceCompiler
-from zllm_ref.fence.generation_guard import GenerationGuard, GuardSettings, Verdict, Watch
+from zllm_ref.fence.generation_guard import GenerationGuard
+from zllm_ref.fence.guard_settings import GuardSettings, Verdict, Watch
 from zllm_ref.fence.phase_machine import Phase
 from zllm_ref.fence.token_fence import TokenFence
 from zllm_ref.fence.tool_fence import FencePolicy, FenceRequest

@@ -32,6 +32,11 @@ class TokenIndex:
         self.text_flags = self.is_text.tobytes()
         """`is_text` once more: reading one flag out of an array costs more than all else that a token of free text costs."""
         self._sorted: list[tuple[bytes, int]] | None = None
+        self._calm: dict[tuple[bytes, bool], bytearray] = {}
+
+    def calm(self, pattern: bytes, is_trigger: bool) -> bytearray:
+        """One byte an id, for free text that waits for `pattern`: 1 where a piece changes nothing. Filled as it is used."""
+        return self._calm.setdefault((pattern, is_trigger), bytearray(len(self.pieces)))
 
     def beginning_with(self, prefix: bytes) -> list[int]:
         """Text ids whose bytes start with `prefix` (which is not empty)."""
@@ -119,6 +124,8 @@ class FreeText:
         self._is_text_trigger = isinstance(trigger, bytes)
         self._scan = ByteScan(trigger if isinstance(trigger, bytes) else needs)
         self._complete = len(self._scan.pattern)
+        self.calm = index.calm(self._scan.pattern, self._is_text_trigger)
+        """Pieces of text after which the state is again START, where it was START before."""
         self._next: dict[tuple[int, int], int] = {}
         self._mask_of_state: dict[tuple[int, int | None], TokenMask] = {}
 
@@ -128,12 +135,16 @@ class FreeText:
 
     def after(self, state: int, token_id: int) -> int:
         """The state after a text token; -1 - n where it completed a trigger of text and n of its bytes are left over."""
+        found: int | None
         if not self._complete:
-            return state
-        key = (state, token_id)
-        found = self._next.get(key)
-        if found is None:
-            found = self._next[key] = self.after_bytes(state, self._pieces[token_id])
+            found = state
+        else:
+            key = (state, token_id)
+            found = self._next.get(key)
+            if found is None:
+                found = self._next[key] = self.after_bytes(state, self._pieces[token_id])
+        if not state and not found and self._text_flags[token_id]:
+            self.calm[token_id] = 1
         return found
 
     def after_bytes(self, state: int, data: bytes) -> int:

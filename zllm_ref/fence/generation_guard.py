@@ -12,84 +12,38 @@ mask that still leaves a way to the end.
 Repetition is exact: the last tokens equal those one period before. What has no words (indentation, rulers, zeros, base64) may
 repeat much longer than what has, because people ask for such things. Structure is never counted: only tokens that were chosen
 where much was allowed.
+
+Most tokens change nothing, and cost next to nothing (`take`): a repetition that is not followed yet is looked for at every
+`stride`th token only, which is early enough to count it to the token; a repetition that is followed is compared token by token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntFlag, StrEnum
+from array import array
+from dataclasses import dataclass, replace
 
+from zllm_ref.fence.guard_settings import GuardSettings, Verdict, Watch
 from zllm_ref.fence.phase_machine import Phase
 from zllm_ref.fence.piece_kinds import PieceKind
+from zllm_ref.fence.token_log import TokenLog
 
 # As plain ints: the operators of an IntFlag would cost more than all the rest of an advance.
 _LINE, _CODE, _CUT, _WORDS = (int(kind) for kind in (PieceKind.LINE, PieceKind.CODE, PieceKind.CUT, PieceKind.WORDS))
 _MARKS = _LINE | _CODE
+_DIGITS = int(PieceKind.DIGITS)
 _SPOKEN = int(PieceKind.BLANK | PieceKind.FOREIGN)
 
 _MOST_PERIOD = 128
 _GRAM = 4
-_GRAM_MASK = (1 << (20 * _GRAM)) - 1
-_MOST_GRAMS = 2048
-"""So many places where four tokens stood are remembered; only the last `_MOST_PERIOD` are ever asked for."""
+"""A repetition is found by so many tokens that stood there before."""
+_MOST_STRIDE = 32
 _LOOK_BACK = 4096
 """A run is followed at most this far back."""
 
 
-class Verdict(StrEnum):
-    """What the guard wants. In order: nothing; another token than `excluded`; the reasoning closed; the value closed; the
-    call brought to its end; the answer ended."""
-
-    GO_ON = "go on"
-    EXCLUDE = "exclude"
-    CLOSE_REASONING = "close reasoning"
-    CLOSE_VALUE = "close value"
-    END_CALL = "end call"
-    STOP = "stop"
-
-
-class Watch(IntFlag):
-    """What is watched."""
-
-    REPETITION = 1
-    RESTART = 2
-    BUDGETS = 4
-    ALL = 7
-
-
 @dataclass(frozen=True, slots=True)
-class GuardSettings:
-    """Bounds in tokens. A repetition counts from `copies` on, and only when it is at least so long in all."""
-
-    watch: Watch = Watch.ALL
-    copies: int = 4
-    repeated_words: int = 96
-    """Length of a repeated pattern with words in it."""
-    repeated_token: int = 48
-    """Length of a run of one word."""
-    repeated_quiet: int = 1024
-    """Length of a repeated pattern without words: blanks, digits, punctuation, unbroken strings as in base64."""
-    strikes: int = 3
-    """So many loops in the text of one answer end it."""
-    restart_opening: int = 12
-    restart_words: int = 9
-    """So many tokens of the opening must be words: restarts are told in words, tables and logs are not."""
-    restart_times: int = 3
-    restart_between: int = 24
-    """So many other tokens must lie between two openings: the lines of a list are no restarts."""
-    restart_in_text: bool = False
-    """A refrain begins alike three times, too; in reasoning nobody sings."""
-    reasoning_budget: int | None = None
-    value_budget: int | None = None
-    call_budget: int | None = None
-
-
-@dataclass(slots=True)
 class _Slow:
-    """What changes rarely; never changed in place (not frozen, because a frozen one takes four times as long to make).
-
-    Positions count the tokens of the answer.
-    """
+    """What changes rarely. Positions count the tokens of the answer."""
 
     phase: Phase
     phase_start: int = 0
@@ -110,14 +64,16 @@ class GenerationGuard:
         self._settings = settings
         self._kinds = kinds
         self._watches_repetition = Watch.REPETITION in settings.watch
-        self._least_length = min(settings.repeated_words, settings.repeated_token, settings.repeated_quiet)
-        self._opening_length = settings.restart_opening
-        self._tokens: list[int] = []
-        self._last: dict[int, int] = {}
+        self._least_length = settings.least_length
+        self._stride = _stride(settings)
+        self._log = TokenLog()
+        self._tail = self._log.tail
         self._openings: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._history: _History | None = None
-        self._period = self._run = self._gram = 0
+        self._changes: _Change | None = None
+        self._period = self._run_start = 0
+        """The last tokens, from `run_start` on, equal those one period before; period 0: they equal nothing."""
         self._slow = _Slow(phase)
+        self._calm_left = self._count_calm()
 
     @property
     def verdict(self) -> Verdict:
@@ -128,87 +84,85 @@ class GenerationGuard:
         """The token that would go on with the loop; meaningful with the verdict EXCLUDE."""
         return self._slow.excluded
 
+    def take(self, token_id: int) -> bool:
+        """As `advance` for a token of free text that stays in its phase; False: something may change, ask `advance`."""
+        if self._calm_left <= 0 or self._kinds[token_id] & _MARKS:
+            return False
+        self._calm_left -= 1
+        self._tail.append(token_id)
+        return True
+
     def advance(self, token_id: int, phase: Phase, *, is_free: bool, may_end: bool) -> None:
         """`token_id` was generated and led to `phase`. `is_free`: much else would have been allowed in its place.
         `may_end`: a call is complete behind it."""
-        slow, position = self._slow, len(self._tokens)
-        gram = ((self._gram << 20) | token_id) & _GRAM_MASK
-        seen = self._last.get(gram)
-        history = _History(self._history, self._period, self._run, self._gram, slow, seen)
-        period, run = self._period, self._run
-        if period and self._tokens[position - period] == token_id:
-            run += 1
-        elif seen is not None and position - seen <= _MOST_PERIOD and seen >= slow.free_start:
-            period = position - seen
-            run = self._matching(position, token_id, period, slow.free_start)
-        else:
-            period = run = 0
-        self._tokens.append(token_id)
-        self._last[gram] = position
-        if not position & 1023:
-            self._forget(position)
-        self._period, self._run, self._gram = period, run, gram
-
+        log, slow = self._log, self._slow
+        log.settle()
+        position = len(log)
+        log.tail.append(token_id)
+        period, run_start = self._period, self._run_start
+        if period:
+            if log[position - period] != token_id:
+                period, run_start = self._repetition(position, slow.free_start)
+        elif not position % self._stride:
+            period, run_start = self._repetition(position, slow.free_start)
         kind = self._kinds[token_id]
+        is_free = is_free or bool(kind & _DIGITS)  # little else may go on with a number, and yet it need not end
         if phase is not slow.phase or not is_free or kind & _MARKS or slow.verdict is not Verdict.GO_ON:
             slow = self._moved(slow, position, kind, phase, is_free, may_end)
-        self._history = history
-        nothing_new = run + period < self._least_length and position + 1 - slow.passage_start != self._opening_length
-        if nothing_new and slow.verdict is Verdict.GO_ON and phase is Phase.TEXT:
-            self._slow = slow
-            return
+            if slow.free_start > position:
+                period = run_start = 0  # structure is never counted
+        self._changes = _Change(self._changes, position, self._period, self._run_start, self._slow)
+        self._period, self._run_start = period, run_start
         verdict, excluded = self._judge(slow, position, token_id, is_free)
         if verdict is not slow.verdict or excluded != slow.excluded:
             strikes = slow.strikes + (verdict is Verdict.EXCLUDE)
-            slow = _Slow(
-                slow.phase,
-                slow.phase_start,
-                slow.free_start,
-                slow.call_start,
-                slow.passage_start,
-                strikes,
-                slow.in_code,
-                verdict,
-                excluded,
-            )
+            slow = replace(slow, strikes=strikes, verdict=verdict, excluded=excluded)
         self._slow = slow
-
-    def _forget(self, position: int) -> None:
-        if len(self._last) > _MOST_GRAMS:
-            self._last = {gram: index for gram, index in self._last.items() if index > position - _MOST_GRAMS // 2}
+        self._calm_left = self._count_calm()
 
     def clone(self) -> GenerationGuard:
+        """Costs the tail of the tokens, not all of them."""
         copy = object.__new__(GenerationGuard)
         copy.__dict__.update(self.__dict__)
-        copy._tokens, copy._last, copy._openings = self._tokens.copy(), self._last.copy(), self._openings.copy()
+        copy._log, copy._openings = self._log.clone(), self._openings.copy()
+        copy._tail = copy._log.tail
         return copy
 
     def rollback(self, num_tokens: int) -> None:
-        for _ in range(num_tokens):
-            history = self._history
-            if history is None:
-                raise ValueError(f"guard rollback: got {num_tokens} tokens, allowed no more than were advanced")
-            if history.seen is None:
-                self._last.pop(self._gram, None)
-            else:
-                self._last[self._gram] = history.seen
-            if history.opening is not None:
-                if history.opened is None:
-                    del self._openings[history.opening]
+        """Raises ValueError for more tokens than were advanced."""
+        self._log.drop(num_tokens)
+        length = len(self._log)
+        while self._changes is not None and self._changes.position >= length:
+            change = self._changes
+            if change.opening is not None:
+                if change.opened is None:
+                    del self._openings[change.opening]
                 else:
-                    self._openings[history.opening] = history.opened
-            self._period, self._run, self._gram, self._slow = history.period, history.run, history.gram, history.slow
-            self._tokens.pop()
-            self._history = history.previous
-        if num_tokens > _MOST_GRAMS // 4:
-            self._last = self._recent_grams()
+                    self._openings[change.opening] = change.opened
+            self._period, self._run_start, self._slow = change.period, change.run_start, change.slow
+            self._changes = change.previous
+        self._calm_left = self._count_calm()
 
     def explain(self) -> str:
         slow = self._slow
-        repeating = f", {self._run + self._period} tokens repeat every {self._period}" if self._period else ""
+        length = len(self._log) - self._run_start + self._period
+        repeating = f", {length} tokens repeat every {self._period}" if self._period else ""
         return f"guard {slow.verdict.value}{repeating}, strikes {slow.strikes}"
 
     # ---- what was seen ----------------------------------------------------------------------------------------------
+
+    def _count_calm(self) -> int:
+        """So many tokens of free text, none of which ends a line, can change nothing."""
+        slow, settings, position = self._slow, self._settings, len(self._log)
+        if slow.verdict is not Verdict.GO_ON or self._period:
+            return 0
+        calm = -position % self._stride
+        opening = slow.passage_start + self._settings.restart_opening - 1 - position
+        if opening >= 0:
+            calm = min(calm, opening)
+        if slow.phase is Phase.REASONING and settings.reasoning_budget is not None:
+            calm = min(calm, slow.phase_start + settings.reasoning_budget - 1 - position)
+        return calm
 
     def _moved(self, slow: _Slow, position: int, kind: int, phase: Phase, is_free: bool, may_end: bool) -> _Slow:
         """The slow part after a token that changes it."""
@@ -227,15 +181,28 @@ class GenerationGuard:
         sticky = slow.verdict if slow.verdict is Verdict.STOP else Verdict.GO_ON
         return _Slow(phase, phase_start, free_start, call_start, passage, slow.strikes, in_code, sticky)
 
-    def _matching(self, position: int, token_id: int, period: int, start: int) -> int:
-        """How many tokens up to this one equal the one a period before."""
-        tokens = self._tokens
-        index, run = position - 1, 1
+    def _repetition(self, position: int, start: int) -> tuple[int, int]:
+        """The shortest period at which the last tokens stood there before, and from where on they repeat; (0, 0): none."""
+        self._log.settle()
+        data = array("I", self._log.tail[-(_MOST_PERIOD + _GRAM) :]).tobytes()
+        gram = data[-4 * _GRAM :]
+        if len(gram) < 4 * _GRAM:
+            return 0, 0
+        found = data.rfind(gram, 0, len(data) - 4)
+        while found % 4 and found >= 0:
+            found = data.rfind(gram, 0, found + len(gram) - 1)
+        if found < 0:
+            return 0, 0
+        period = (len(data) - len(gram) - found) // 4
+        return (period, self._matching(position, period, start)) if position - period >= start else (0, 0)
+
+    def _matching(self, position: int, period: int, start: int) -> int:
+        """The first of the tokens up to this one that equal the one a period before."""
+        log, index = self._log, position - 1
         stop = max(start + period, position - _LOOK_BACK)
-        while index >= stop and tokens[index] == tokens[index - period]:
+        while index >= stop and log[index] == log[index - period]:
             index -= 1
-            run += 1
-        return run
+        return index + 1
 
     # ---- what follows from it ---------------------------------------------------------------------------------------
 
@@ -243,7 +210,7 @@ class GenerationGuard:
         settings, phase = self._settings, slow.phase
         if slow.verdict is Verdict.STOP or phase is Phase.END:
             return slow.verdict, -1
-        loops = self._watches_repetition and self._run + self._period >= self._least_length and self._loops(position)
+        loops = self._watches_repetition and bool(self._period) and self._loops(position)
         if phase is Phase.REGION:
             return self._judge_region(slow, position, loops, is_free)
         again = -1
@@ -263,7 +230,7 @@ class GenerationGuard:
             return Verdict.GO_ON, -1
         if slow.strikes >= settings.strikes:
             return Verdict.STOP, -1
-        return Verdict.EXCLUDE, again if again >= 0 else self._tokens[position + 1 - self._period]
+        return Verdict.EXCLUDE, again if again >= 0 else self._log[position + 1 - self._period]
 
     def _judge_region(self, slow: _Slow, position: int, loops: bool, is_free: bool) -> tuple[Verdict, int]:
         settings = self._settings
@@ -277,11 +244,11 @@ class GenerationGuard:
 
     def _loops(self, position: int) -> bool:
         settings, period = self._settings, self._period
-        length = self._run + period
-        if not period or length < settings.copies * period:
+        length = position + 1 - self._run_start + period
+        if length < settings.copies * period or length < self._least_length:
             return False
         kind = 0
-        for token_id in self._tokens[position + 1 - period : position + 1]:
+        for token_id in self._log.tail[-period:]:
             kind |= self._kinds[token_id]
         if not (kind & _WORDS and kind & _SPOKEN):
             return length >= settings.repeated_quiet
@@ -294,7 +261,7 @@ class GenerationGuard:
             return -1
         if slow.phase is not Phase.REASONING and not (settings.restart_in_text and slow.phase is Phase.TEXT):
             return -1
-        opening = tuple(self._tokens[start:])
+        opening = tuple(self._log.tail[start - len(self._log) :])
         if sum(bool(self._kinds[token_id] & _WORDS) for token_id in opening) < settings.restart_words:
             return -1
         earlier = self._openings.get(opening)
@@ -302,32 +269,26 @@ class GenerationGuard:
         if earlier is not None and start - last < settings.restart_opening + settings.restart_between:
             times -= 1  # nothing to speak of lies between: still the same beginning
         self._openings[opening] = (times + 1, start)
-        assert self._history is not None
-        self._history.opening, self._history.opened = opening, earlier
-        return self._tokens[last + len(opening)] if times + 1 >= settings.restart_times else -1
-
-    def _recent_grams(self) -> dict[int, int]:
-        start = max(0, len(self._tokens) - _MOST_GRAMS // 2)
-        grams: dict[int, int] = {}
-        gram = 0
-        for index in range(max(0, start - _GRAM), len(self._tokens)):
-            gram = ((gram << 20) | self._tokens[index]) & _GRAM_MASK
-            if index >= start:
-                grams[gram] = index
-        return grams
+        assert self._changes is not None
+        self._changes.opening, self._changes.opened = opening, earlier
+        return self._log[last + len(opening)] if times + 1 >= settings.restart_times else -1
 
 
-class _History:
-    """What one advance changed, for the rollback; shared by all clones."""
+@dataclass(slots=True)
+class _Change:
+    """What held before the token at `position`, for the rollback; shared by all clones."""
 
-    __slots__ = ("gram", "opened", "opening", "period", "previous", "run", "seen", "slow")
+    previous: _Change | None
+    position: int
+    period: int
+    run_start: int
+    slow: _Slow
+    opening: tuple[int, ...] | None = None
+    opened: tuple[int, int] | None = None
 
-    def __init__(self, previous: _History | None, period: int, run: int, gram: int, slow: _Slow, seen: int | None) -> None:
-        self.previous = previous
-        self.period = period
-        self.run = run
-        self.gram = gram
-        self.slow = slow
-        self.seen = seen
-        self.opening: tuple[int, ...] | None = None
-        self.opened: tuple[int, int] | None = None
+
+def _stride(settings: GuardSettings) -> int:
+    """A repetition shows after its period and a gram; it must be found before it can count, so before `least_length` tokens
+    of it and before `copies` periods."""
+    room = settings.least_length * (settings.copies - 1) // max(1, settings.copies) - _GRAM
+    return max(1, min(_MOST_STRIDE, room))

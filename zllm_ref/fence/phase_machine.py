@@ -12,6 +12,7 @@ States are immutable and know their predecessor, so a clone is a reference and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,6 +34,9 @@ class Phase(StrEnum):
     TEXT = "text"
     REGION = "region"
     END = "end"
+
+
+_FREE = frozenset((Phase.TEXT, Phase.REASONING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,13 @@ class PhaseMachine:
             case Phase.END:
                 return self._end_mask
 
+    def free_text(self) -> FreeText | None:
+        """The free text that is being written, where nothing of a trigger stands yet: calm tokens leave that so."""
+        state = self._state
+        if state.scan or state.phase not in _FREE:
+            return None
+        return self._plan.text if state.phase is Phase.TEXT else self._plan.reasoning
+
     def forced(self) -> tuple[int, ...]:
         state = self._state
         if state.phase is not Phase.REGION:
@@ -123,7 +134,7 @@ class PhaseMachine:
             raise ValueError(f"fence, {self.explain()}: got token {token_id} {spelled!r}, which is not allowed here")
         self._state = following
 
-    def legal_prefix(self, token_ids: tuple[int, ...] | list[int]) -> int:
+    def legal_prefix(self, token_ids: Sequence[int]) -> int:
         """How many of the ids may come from here, one after the other. Nothing moves."""
         state: PhaseState | None = self._state
         for count, token_id in enumerate(token_ids):
@@ -137,10 +148,20 @@ class PhaseMachine:
         step = self._state.step
         return None if step is None else (step.region.root, step.region.path(step))
 
+    def closes(self, token_ids: Sequence[int]) -> bool:
+        """In a region: the ids may come from here, and behind them no value is being written: they are not text of it."""
+        state: PhaseState | None = self._state
+        for token_id in token_ids:
+            state = self._after(state, token_id) if state is not None else None
+        return state is not None and not self._is_free(state)
+
     def is_free(self) -> bool:
         """In a region: the model is writing a value here, not filling in structure."""
-        step = self._state.step
-        if self._state.phase is not Phase.REGION or step is None:
+        return self._is_free(self._state)
+
+    def _is_free(self, state: PhaseState) -> bool:
+        step = state.step
+        if state.phase is not Phase.REGION or step is None:
             return True
         if step.is_free is None:
             step.is_free = count_allowed(step.region.mask(step)) * _FREE_SHARE > self._plan.vocabulary.size

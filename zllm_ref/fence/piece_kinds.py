@@ -18,6 +18,8 @@ class PieceKind(IntFlag):
     """Begins or ends inside a character."""
     FOREIGN = 32
     """Beyond ASCII: written without blanks in many scripts."""
+    DIGITS = 64
+    """Nothing but digits: part of a number wherever it comes."""
 
 
 def piece_kinds(pieces: Sequence[bytes]) -> bytes:
@@ -41,6 +43,8 @@ def _kind(piece: bytes) -> int:
         kind |= PieceKind.LINE | PieceKind.BLANK
     elif b" " in piece or b"\t" in piece:
         kind |= PieceKind.BLANK
+    if piece.isdigit():
+        kind |= PieceKind.DIGITS
     if b"```" in piece:
         kind |= PieceKind.CODE
     return int(kind)

@@ -5,16 +5,19 @@
 
 Phases and guard stay machines of their own; here they are only advanced together and asked together. What is being forced
 upon the guard's word is part of the state, so that clones and rollbacks keep it.
+
+Nearly all tokens of free text change nothing: they are known by one look into a table, and only counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from zllm_ref.fence.generation_guard import GenerationGuard, Verdict
+from zllm_ref.fence.generation_guard import GenerationGuard
 from zllm_ref.fence.grammar import Node
+from zllm_ref.fence.guard_settings import Verdict
 from zllm_ref.fence.json_schema_fence import SchemaProblem
 from zllm_ref.fence.mask import TokenMask, every_token, is_allowed, mask_of, without
 from zllm_ref.fence.phase_machine import Phase, PhaseMachine, PhasePlan
@@ -22,12 +25,11 @@ from zllm_ref.fence.phase_machine import Phase, PhaseMachine, PhasePlan
 
 @dataclass(frozen=True, slots=True)
 class Closers:
-    """Ways to bring something to its end, each as ids in the tokenizer's own spelling; the first legal one is taken."""
+    """Ways to bring something to its end, each as ids in the tokenizer's own spelling; the first that does is taken."""
 
     reasoning: tuple[int, ...] = ()
     value: tuple[tuple[int, ...], ...] = ()
-    call: tuple[tuple[int, ...], ...] = ()
-    """As `value`, and what closes the levels around it."""
+    """Of values, and of the levels of JSON around them."""
 
 
 class TokenFence:
@@ -38,14 +40,20 @@ class TokenFence:
         phases: PhaseMachine,
         guard: GenerationGuard | None = None,
         *,
-        closers: Closers | None = None,
+        closers: Callable[[], Closers] = Closers,
         problems: tuple[SchemaProblem, ...] = (),
     ) -> None:
         self._phases = phases
         self._guard = guard
-        self._closers = closers or Closers()
+        self._closers = closers
         self._pending: tuple[int, ...] = ()
         self._history: _History | None = None
+        self._calm: bytearray | None = None
+        """Tokens that leave everything as it is; None: every token may change something."""
+        self._calm_mask: TokenMask | None = None
+        self._num_calm = 0
+        """Tokens since the last one that the phases were told of."""
+        self._look()
         self.problems = problems
         """What the fence does not hold although the request asks for it: validate a finished call when this is not empty."""
 
@@ -73,6 +81,8 @@ class TokenFence:
         return self._phases.region_path()
 
     def allowed(self) -> TokenMask | None:
+        if self._calm is not None:
+            return self._calm_mask
         if self._guard is None:
             return self._phases.allowed()
         if self._pending:
@@ -83,23 +93,37 @@ class TokenFence:
         return mask
 
     def forced(self) -> Sequence[int]:
+        if self._calm is not None:
+            return ()
         return self._pending or self._phases.forced()
 
     def advance(self, token_id: int) -> None:
-        phases, guard = self._phases, self._guard
-        if guard is None:
-            phases.advance(token_id)
+        calm = self._calm
+        if calm is not None and calm[token_id] and (self._guard is None or self._guard.take(token_id)):
+            self._num_calm += 1
             return
+        phases, guard = self._phases, self._guard
         in_region = phases.phase is Phase.REGION
-        is_free = not in_region or phases.is_free()
+        is_free = guard is None or not in_region or phases.is_free()
         phases.advance(token_id)
-        may_end = in_region and phases.may_end()
-        guard.advance(token_id, phases.phase, is_free=is_free, may_end=may_end)
         pending = self._pending
-        self._history = (self._history, pending)
-        if pending or guard.verdict is not Verdict.GO_ON:
-            left = pending[1:] if pending and pending[0] == token_id else ()
-            self._pending = left or self._wanted(guard.verdict)
+        self._history = (self._history, pending, self._num_calm)
+        self._num_calm = 0
+        if guard is not None:
+            may_end = in_region and phases.may_end()
+            guard.advance(token_id, phases.phase, is_free=is_free, may_end=may_end)
+            if pending or guard.verdict is not Verdict.GO_ON:
+                left = pending[1:] if pending and pending[0] == token_id else ()
+                self._pending = left or self._wanted(guard.verdict)
+        self._look()
+
+    def _look(self) -> None:
+        """Whether the next token may be a calm one, and what is allowed then."""
+        text = None
+        if not self._pending and (self._guard is None or self._guard.verdict is Verdict.GO_ON):
+            text = self._phases.free_text()
+        self._calm = text.calm if text is not None else None
+        self._calm_mask = text.mask(text.START) if text is not None else None
 
     def legal_prefix(self, token_ids: Sequence[int]) -> int:
         """How many of `token_ids`, walked from here, the fence allows: verified rows beyond that are cut. Nothing moves."""
@@ -118,13 +142,20 @@ class TokenFence:
         return copy
 
     def rollback(self, num_tokens: int) -> None:
-        self._phases.rollback(num_tokens)
-        if self._guard is None:
-            return
-        self._guard.rollback(num_tokens)
-        for _ in range(num_tokens):
-            assert self._history is not None
-            self._history, self._pending = self._history
+        """Raises ValueError for more tokens than were advanced; nothing has changed then."""
+        history, num_calm, left, told = self._history, self._num_calm, num_tokens, 0
+        pending = self._pending
+        while left > num_calm:
+            if history is None:
+                raise ValueError(f"fence rollback: got {num_tokens} tokens, allowed no more than were advanced")
+            left -= num_calm + 1
+            told += 1
+            history, pending, num_calm = history
+        self._phases.rollback(told)
+        if self._guard is not None:
+            self._guard.rollback(num_tokens)
+        self._history, self._pending, self._num_calm = history, pending, num_calm - left
+        self._look()
 
     def explain(self) -> str:
         parts = [self._phases.explain()]
@@ -141,25 +172,20 @@ class TokenFence:
         phase = self._phases.phase
         match verdict:
             case Verdict.CLOSE_REASONING:
-                return self._closers.reasoning
-            case Verdict.CLOSE_VALUE:
-                return self._first_legal(self._closers.value)
-            case Verdict.END_CALL:
-                return self._first_legal(self._closers.call)
+                return self._closers().reasoning
+            case Verdict.CLOSE_VALUE | Verdict.END_CALL:
+                return self._value_closer()
             case Verdict.STOP if phase is Phase.REASONING:
-                return self._closers.reasoning
+                return self._closers().reasoning
             case Verdict.STOP if phase is Phase.REGION and not self._phases.may_end():
-                return self._first_legal(self._closers.call)
+                return self._value_closer()
             case Verdict.STOP if phase is not Phase.END:
                 return self.plan.stop_ids[:1]
             case _:
                 return ()
 
-    def _first_legal(self, closers: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        for ids in closers:
-            if self._phases.legal_prefix(ids) == len(ids):
-                return ids
-        return ()
+    def _value_closer(self) -> tuple[int, ...]:
+        return next((ids for ids in self._closers().value if self._phases.closes(ids)), ())
 
     def _without(self, mask: TokenMask | None, token_id: int) -> TokenMask | None:
         if mask is None:
@@ -168,4 +194,5 @@ class TokenFence:
         return left if left.any() else mask
 
 
-_History: TypeAlias = "tuple[_History | None, tuple[int, ...]]"
+_History: TypeAlias = "tuple[_History | None, tuple[int, ...], int]"
+"""Before a token that the phases were told of: what was before that, what was being forced, the calm tokens in between."""
