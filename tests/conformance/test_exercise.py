@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from conformance.checker.client import Exchange
 from conformance.checker.exercise import what_was_exercised
-from conformance.commands import main
-from conformance.mutants.server import right_server
+from conformance.checker.report.results import read_results, rules_of
+from conformance.checker.run import Run, RunOptions
+from conformance.checker.scenarios import all_scenarios
+from conformance.mutants.server import MODEL, right_server
 from conformance.requirements import load_requirements
 
 DOCUMENTED = {
@@ -17,11 +18,15 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
-def states_after(folder: Path, *arguments: str) -> dict[str, str]:
+def states_after(folder: Path, *names: str) -> dict[str, str]:
+    """What a run of these scenarios says of every rule."""
     with right_server() as url:
-        main(["run", "--base-url", url, "--report-dir", str(folder), *arguments])
-    states: dict[str, str] = json.loads((folder / "summary.json").read_text())["rules"]
-    return states
+        run = Run(RunOptions(url, MODEL, report_dir=folder))
+        for scenario in all_scenarios():
+            if scenario.id in names:
+                run.run_one(scenario)
+        run.close()
+    return {rule: result.state for rule, result in rules_of(read_results(folder)).items()}
 
 
 def test_needs_are_words_that_the_check_knows() -> None:
@@ -30,7 +35,7 @@ def test_needs_are_words_that_the_check_knows() -> None:
 
 
 def test_text_alone_says_nothing_about_failures_tools_reasoning_and_connections(tmp_path: Path) -> None:
-    states = states_after(tmp_path, "--protocols", "chat", "--features", "choices")
+    states = states_after(tmp_path, "chat/several-choices")
 
     assert states["CH1"] == states["T4"] == "held"
     silent = ("T3", "T6", "T7", "T13", "CH10", "CH13", "CH15", "CH22", "CH25", "E2", "E3", "WS2", "RS1", "AN1", "K15", "X9")
@@ -38,14 +43,16 @@ def test_text_alone_says_nothing_about_failures_tools_reasoning_and_connections(
 
 
 def test_a_rule_of_one_protocol_does_not_hold_by_another_ones_capture(tmp_path: Path) -> None:
-    states = states_after(tmp_path, "--protocols", "messages", "--features", "text,errors")
+    states = states_after(tmp_path, "messages/text", "messages/wrong-type")
 
     assert states["E2"] == states["K15"] == states["T6"] == "held"
     assert {states[rule] for rule in ("T8", "E3", "CH1", "RS1")} == {"unproven"}
 
 
 def test_what_exercises_a_rule_makes_it_hold(tmp_path: Path) -> None:
-    states = states_after(tmp_path, "--protocols", "chat", "--features", "tools,scripted,text,errors,reasoning")
+    states = states_after(
+        tmp_path, "chat/unicode", "chat/parallel-tools", "chat/reasoning", "chat/wrong-type", "chat/failure-in-stream"
+    )
 
     holding = ("T3", "T6", "T7", "CH13", "CH15", "CH22", "CH25", "E2", "E3", "T8")
     assert {rule: states[rule] for rule in holding} == dict.fromkeys(holding, "held")
