@@ -49,3 +49,11 @@ def inspect(browser: Browser, server: ServerProcess, recorded: Talk) -> Iterator
     yield open_
     for inspector in opened:
         inspector.close()
+
+
+@pytest.fixture(scope="package")
+def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    directory = tmp_path_factory.mktemp("inspect-keys")
+    running = started("--model", "scripted", "--api-key", "sk-one", "--api-key", "sk-two", "--quiet", directory=directory)
+    yield running
+    running.stop()

@@ -81,12 +81,14 @@ def messages_turns(server: ServerProcess, clock: str) -> None:
     messages: list[Any] = [{"role": "user", "content": QUESTION}]
     for _ in range(2):
         with client.messages.stream(
-            model="scripted", max_tokens=200, system=system(clock), messages=messages, tools=tools, temperature=0
+            model="scripted", max_tokens=200, system=system(clock), messages=messages, tools=tools
         ) as stream:
             said = stream.get_final_message()
         messages.append({"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in said.content]})
         results = [
-            {"type": "tool_result", "tool_use_id": block.id, "content": WEATHER} for block in said.content if block.type == "tool_use"
+            {"type": "tool_result", "tool_use_id": block.id, "content": WEATHER}
+            for block in said.content
+            if block.type == "tool_use"
         ]
         if results:
             messages.append({"role": "user", "content": results})

@@ -5,10 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, ElementHandle, Locator, Page, expect
 
 PANELS = ("wire", "conversation", "segments", "tokens", "context")
 PATIENCE_MS = 20_000
+
+_PIECE = """
+  async (panel, text) => {
+    const drawn = () => [...panel.querySelectorAll('.text-row .mono')].filter(row => row.textContent.includes(text));
+    for (let top = 0; !drawn().length && top < panel.scrollHeight; top += panel.clientHeight / 2) {
+      panel.scrollTop = top;
+      await new Promise(resolve => setTimeout(resolve, 60));
+    }
+    const row = drawn().pop();
+    if (!row) return null;
+    let left = row.textContent.indexOf(text);
+    const walker = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      if (left < walker.currentNode.length) return walker.currentNode.parentElement.closest('[data-a]');
+      left -= walker.currentNode.length;
+    }
+    return null;
+  }
+"""
 
 
 @dataclass
@@ -53,13 +72,18 @@ class InspectorPage:
     def lit_text(self, name: str) -> str:
         return "".join(self.panel(name).locator(".lit").all_inner_texts())
 
+    def word(self, panel: str, text: str) -> ElementHandle:
+        """The linked piece that begins a text, scrolled to. (The scripted model's tokens are bytes.)"""
+        found = self.panel(panel).evaluate_handle(_PIECE, text).as_element()
+        assert found is not None, f"{panel} has no linked {text!r}"
+        return found
+
+    def scroll(self, panel: str, to: str = "end") -> None:
+        self.panel(panel).evaluate("(element, to) => { element.scrollTop = to === 'end' ? element.scrollHeight : 0; }", to)
+
     @property
     def link_line(self) -> Locator:
         return self.page.get_by_test_id("link-line")
-
-    def word(self, panel: str, text: str) -> Locator:
-        """A linked piece of text in a panel of text."""
-        return self.panel(panel).locator("span[data-a]", has_text=text).last
 
     def overflow(self) -> int:
         """Pixels by which the page is wider than its window."""

@@ -32,7 +32,9 @@ def test_the_committed_page_was_built_from_the_committed_sources() -> None:
 def test_no_built_file_was_changed_by_hand() -> None:
     record = json.loads((BUILT / "build.json").read_text("utf-8"))
 
-    files = {path.relative_to(BUILT).as_posix(): path for path in BUILT.rglob("*") if path.is_file() and path.name != "build.json"}
+    files = {
+        path.relative_to(BUILT).as_posix(): path for path in BUILT.rglob("*") if path.is_file() and path.name != "build.json"
+    }
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == record["files"]
 
 

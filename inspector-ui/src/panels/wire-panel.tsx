@@ -138,24 +138,24 @@ function BodyRun({ run, wire, places, segments, text, tokens }: { run: Run; wire
   return <i class={`run ${run.kind}`}>{linkedPieces(run, place, wire.request.body, tokens!)}</i>;
 }
 
-/** The raw characters of a run, cut where its text's tokens are. */
+/** The raw characters of a run, cut where its text's tokens are. The quotes around the value are of no token. */
 function linkedPieces(run: Run, place: Place, body: string, tokens: TokenStore): preact.ComponentChildren[] {
-  const start = run.value!.at[0];
-  const offset = (raw: number) => place.offsetOf(raw - start);
-  const pieces: preact.ComponentChildren[] = [];
-  const units = tokens.units([place.at! + offset(run.at[0]), place.at! + offset(run.at[1])]);
-  let raw = run.at[0];
-  units.forEach((unit, index) => {
-    let end = index === units.length - 1 ? run.at[1] : raw;
-    while (end < run.at[1] && place.at! + offset(end) < unit.utf16[1]) end += 1;
+  const value = run.value!.at;
+  const start = Math.max(run.at[0], value[0] + 1);
+  const end = run.at[1] === value[1] && body[value[1] - 1] === '"' ? value[1] - 1 : run.at[1];
+  const onAxis = (raw: number) => place.at! + place.offsetOf(raw - value[0]);
+  const pieces: preact.ComponentChildren[] = [body.slice(run.at[0], start)];
+  let raw = start;
+  for (const unit of tokens.units([onAxis(start), onAxis(end)])) {
+    const from = raw;
+    while (raw < end && onAxis(raw) < unit.utf16[1]) raw += 1;
     pieces.push(
-      <span key={raw} data-a={unit.tokens[0]} data-b={unit.tokens[1]}>
-        {visible(body.slice(raw, end))}
+      <span key={from} data-a={unit.tokens[0]} data-b={unit.tokens[1]}>
+        {visible(body.slice(from, raw))}
       </span>,
     );
-    raw = end;
-  });
-  if (raw < run.at[1]) pieces.push(visible(body.slice(raw, run.at[1])));
+  }
+  pieces.push(visible(body.slice(raw, run.at[1])));
   return pieces;
 }
 

@@ -1,0 +1,120 @@
+"""A prompt of 100,000 tokens: how soon the panels are there, how they scroll, and that only what is in sight is drawn.
+
+The times are printed (`pytest -s`), not judged: the machine belongs to others too. What is judged is what makes them small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from end_to_end.inspect.conversations import Talk
+from end_to_end.inspect.inspector_page import InspectorPage
+from end_to_end.serving import ServerProcess
+
+NUM_TOKENS = 100_000
+TEXT_PANELS = ("wire", "conversation", "segments", "tokens")
+MOST_NODES = 2_500
+"""Of a panel, whatever the prompt's length."""
+
+WATCH = """
+  window.longTasks = []; window.firstRows = {};
+  new PerformanceObserver(list => list.getEntries().forEach(entry => window.longTasks.push([entry.startTime, entry.duration])))
+    .observe({type: 'longtask', buffered: true});
+  new MutationObserver(() => {
+    for (const panel of document.querySelectorAll('[data-panel]')) {
+      if (panel.querySelector('.row')) window.firstRows[panel.dataset.panel] ??= performance.now();
+    }
+  }).observe(document, {childList: true, subtree: true});
+"""
+SCROLL = """
+  async panel => {
+    const element = document.querySelector(`[data-panel="${panel}"]`);
+    const end = element.scrollHeight - element.clientHeight;
+    const before = window.longTasks.length;
+    const gaps = []; let nodes = 0; let last = performance.now();
+    for (let step = 0; step < 100; step++) {
+      element.scrollTop = step < 70 ? step * 80 : end * (step - 69) / 30;
+      await new Promise(requestAnimationFrame);
+      const now = performance.now(); gaps.push(now - last); last = now;
+      nodes = Math.max(nodes, element.querySelectorAll('*').length);
+    }
+    await new Promise(resolve => setTimeout(resolve, 200));
+    const long = window.longTasks.slice(before).map(([, duration]) => duration);
+    gaps.sort((one, other) => one - other);
+    return {height: end, nodes, median: gaps[50], worst: gaps[99], long, atEnd: element.querySelector('.window').innerText};
+  }
+"""
+
+
+@pytest.fixture(scope="module")
+def long_request(server: ServerProcess, recorded: Talk) -> str:
+    """Sends a prompt of some 100,000 tokens; → its id."""
+    text = "".join(f"def function_{number}(value):  # 日本\n    return value + {number}\n" for number in range(NUM_TOKENS // 24))
+    answer = (
+        server.openai()
+        .with_options(timeout=120)
+        .chat.completions.with_raw_response.create(
+            model="scripted",
+            messages=[{"role": "user", "content": f"{text}\nThe last line of the long prompt."}],
+            max_completion_tokens=8,
+        )
+    )
+    usage = answer.parse().usage
+    assert usage is not None
+    assert usage.prompt_tokens >= NUM_TOKENS * 0.9, usage
+    return answer.headers["x-request-id"].removeprefix("req_")
+
+
+@pytest.fixture(scope="module")
+def long(browser: Browser, server: ServerProcess, long_request: str) -> Iterator[InspectorPage]:
+    inspector = InspectorPage.opened(browser, server.url)
+    inspector.page.add_init_script(WATCH)
+    inspector.page.goto("about:blank")
+    inspector.open(f"requests/{long_request}")
+    for panel in (*TEXT_PANELS, "context"):
+        expect(inspector.panel(panel).locator(".row").first).to_be_visible()
+    yield inspector
+    inspector.close()
+
+
+def test_every_panel_of_a_long_prompt_is_there(long: InspectorPage) -> None:
+    first: dict[str, float] = long.page.evaluate("window.firstRows")
+
+    print(f"\nfirst rows, ms after navigation: { {name: round(value) for name, value in first.items()} }")
+    assert set(first) == {*TEXT_PANELS, "context"}
+
+
+@pytest.mark.parametrize("panel", TEXT_PANELS)
+def test_only_what_is_in_sight_is_drawn(long: InspectorPage, panel: str) -> None:
+    found: dict[str, Any] = long.page.evaluate(SCROLL, panel)
+
+    print(
+        f"\n{panel}: {found['height']:,.0f} px, at most {found['nodes']} nodes; frames {found['median']:.0f} ms median, "
+        f"{found['worst']:.0f} ms worst; long tasks {[round(value) for value in found['long']]}"
+    )
+    assert found["height"] > 10_000
+    assert found["nodes"] < MOST_NODES
+
+
+def test_the_end_of_a_long_prompt_is_reached_and_linked(long: InspectorPage) -> None:
+    template = long.panel("segments")
+    long.scroll("segments")
+    expect(template).to_contain_text("The last line of the long prompt.")
+
+    long.word("segments", "The last line").hover()
+    expect(long.panel("tokens").locator(".lit")).not_to_have_count(0)
+
+
+def test_tokens_are_fetched_by_the_page(long: InspectorPage, server: ServerProcess, long_request: str) -> None:
+    total = httpx.get(f"{server.url}/inspect/api/requests/{long_request}/tokens?start=0&end=1", timeout=20).json()["total"]
+
+    asked: list[str] = []
+    long.page.on("request", lambda request: asked.append(request.url) if "/tokens?" in request.url else None)
+    long.page.reload()
+    expect(long.panel("tokens").locator(".token:not(.waiting)").first).to_be_visible()
+    assert 0 < len(asked) < total / 1000 / 4
