@@ -183,7 +183,7 @@ def _call(fork: Fork) -> Named | None:
     pairs = list(zip(said.tool_calls, again.tool_calls, strict=True))
     if any(not _is_same_call(one, other) for one, other in pairs):
         return None
-    if _squeezed(said.text) != _squeezed(again.text):
+    if _squeezed(said.text) != _squeezed(again.text) or not _is_behind_words(fork):
         return None
     was, now_is = _text_after(fork.earlier, fork.at, 16), _text_after(fork.now, fork.at, 16)
     return Named(
@@ -231,6 +231,16 @@ def _answers(fork: Fork) -> tuple[Message | None, Message | None]:
     if said.role is not Role.ASSISTANT or again.role is not Role.ASSISTANT:
         return None, None
     return said, again
+
+
+def _is_behind_words(fork: Fork) -> bool:
+    """The fork lies behind the reasoning and the text of the message: in its calls."""
+    index = fork.message(fork.now)
+    if index is None or index >= len(fork.now.messages):
+        return False
+    spans = zip(fork.now.messages[index].parts, fork.now.part_bytes(index), strict=True)
+    words = [span[1] for part, span in spans if span is not None and not isinstance(part, ToolCall | CustomToolCall)]
+    return int(fork.now.axis.starts[fork.at]) >= max(words, default=0)
 
 
 def _answer_of(view: PromptView) -> Message:

@@ -10,7 +10,8 @@ from zllm_ref.inspector.record import Record
 
 def summary(record: Record) -> dict[str, Any]:
     """What `docs/inspector.md` calls a Summary; only what is known already, nothing is worked out."""
-    report, timings = record.report, record.timings
+    report = record.report
+    timings = record.timings or (report.timings if report is not None else None)
     cached = report.cached_tokens if report is not None else None
     tier = report.cache_tier if report is not None else None
     prompt = len(record.prompt_ids) if record.request is not None else None

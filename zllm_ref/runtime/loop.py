@@ -295,6 +295,7 @@ class RuntimeLoop:
             self._prompts.remove(handle)
             self._decoding.append(handle)
             handle.decode_started = self._clock()
+            handle.timings = replace(handle.timings, first_token=handle.decode_started - handle.submitted)
             job.listener.on_started(self._report(handle))
             for sequence in handle.sequences:
                 self._rounds.tell(sequence, sequence.first)
@@ -368,6 +369,7 @@ class RuntimeLoop:
             cache_tier=hit.tier if hit is not None and handle.cached_tokens else None,
             cache_id=admission.cache_id if admission.will_keep and handle.job.keep else None,
             hit_cache_id=hit.cache_id if hit is not None and handle.cached_tokens else None,
+            timings=handle.timings,
         )
 
     def _fail(self, handle: JobHandle, message: str) -> None:

@@ -44,6 +44,8 @@ class PromptReport:
     """The id under which the end state will be found; None: it will not be kept."""
     hit_cache_id: str | None = None
     """The saved state that was reused, where its name is known."""
+    timings: Timings | None = None
+    """Up to the first token."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Timings:
     queue: float = 0.0
     restore: float = 0.0
     prefill: float = 0.0
+    first_token: float = 0.0
+    """From the submission on: also what the rounds of others took between the chunks."""
     decode: float = 0.0
 
 
