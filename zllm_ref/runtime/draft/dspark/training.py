@@ -39,13 +39,13 @@ class TrainingPlan:
 
     num_steps: int = 500
     answers_per_step: int = 16
-    blocks_per_answer: int = 32
+    blocks_per_answer: int = 16
     matrix_rate: float = 0.02
     other_rate: float = 0.002
     warm_up_steps: int = 20
-    other_columns: int = 1024
+    other_columns: int = 512
     """Unlikely ids in the loss of each step, drawn anew: a sample of the many, which costs a fraction of all."""
-    place_weight: float = 0.85
+    place_weight: float = 0.75
     """Of each place, relative to the one before."""
     seed: int = 0
 
