@@ -32,6 +32,10 @@ class ModelSettings:
     """None: found from the model's template."""
 
 
+UNITS = ("end-of-prompt", "end-of-answer", "common-prefix")
+"""What a state is kept at, each a switch; a fixed interval is the fourth."""
+
+
 @dataclass(frozen=True)
 class CacheSettings:
     """The prefix cache: resident states, and snapshots on SSD where a directory is given."""
@@ -47,6 +51,8 @@ class CacheSettings:
     """Write states soon after their answer; False: only when they are about to be evicted."""
     whole_states_only: bool = False
     """Reuse only whole saved states, as services with sliding windows do."""
+    units: tuple[str, ...] = UNITS
+    """Which states on the way are kept, where states cannot be cut."""
     unit_interval_tokens: int = 0
     """Where states cannot be cut: keep one every so many prompt tokens; 0: only at the end of prompts and answers."""
     near_miss_tokens: int = 1024

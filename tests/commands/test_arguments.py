@@ -68,6 +68,7 @@ def test_help_loads_no_torch() -> None:
         ("serve", "--ssd-bytes", "1e400GiB"),
         ("serve", "--stages", "0"),
         ("serve", "--unit-interval", "-1"),
+        ("serve", "--units", "end-of-day"),
         ("serve", "--near-miss-tokens", "-1"),
         ("serve", "--near-miss-share", "1.5"),
         ("serve", "--near-miss-share", "nan"),
@@ -154,6 +155,7 @@ def test_every_model_argument_reaches_the_settings() -> None:
     given_arguments = (
         "--model m --dtype float32 --threads 3 --device cuda --context-length 9 --dialect d --resident-bytes 1KiB --ssd-dir s "
         "--ssd-bytes 2KiB --stages 4 --no-write-behind --whole-states-only --unit-interval 5 --near-miss-tokens 6 "
+        "--units common-prefix "
         "--near-miss-share 0.5 --prefix-rounds 7 --keep-reasoning --no-guard --script f --max-lanes 8"
     )
 
@@ -170,5 +172,6 @@ def test_every_model_argument_reaches_the_settings() -> None:
     )
     assert (cache.resident_bytes, cache.ssd_directory, cache.ssd_bytes, cache.num_stages) == (1024, Path("s"), 2048, 4)
     assert (cache.write_behind, cache.whole_states_only, cache.unit_interval_tokens) == (False, True, 5)
+    assert cache.units == ("common-prefix",)
     assert (cache.near_miss_tokens, cache.near_miss_share, cache.prefix_rounds) == (6, 0.5, 7)
     assert (settings.keep_reasoning, settings.guard, settings.script, settings.max_lanes) == (True, False, Path("f"), 8)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from zllm_ref.commands import cache_lab
-from zllm_ref.commands.cache_experiment import Prices, cached_tokens
+from zllm_ref.commands.cache_experiment import Prices, _exchange, cached_tokens
 
 Reuse = Callable[[list[str], str], int | None]
 PRICES = Prices(1.0, 10.0, 100.0)
@@ -221,6 +222,35 @@ def test_the_tool_loop_sends_back_each_call_with_its_result(
     assert found[0]["first_tool_seconds"] is not None
     assert [message["role"] for message in server.bodies[2]["messages"]] == ["system", "user", *["assistant", "tool"] * 2]
     assert server.bodies[2]["messages"][3]["tool_call_id"] == "call_0"
+
+
+def test_numbers_and_chunks_that_make_no_sense_are_unknown_and_end_nothing() -> None:
+    """Seen in the wild: calls that are counted from -1, no index at all, choices of another shape, null counts."""
+    chunks: list[Any] = [
+        {
+            "choices": [
+                None,
+                {"delta": None},
+                {"delta": {"tool_calls": [{"index": -1, "id": "a", "function": {"name": "look_up"}}]}},
+            ]
+        },
+        {
+            "choices": [
+                {"delta": {"tool_calls": [{"function": {"arguments": "{}"}}, {"id": "b", "function": {"name": "look_up"}}]}}
+            ]
+        },
+        {"choices": [], "usage": {"prompt_tokens": None, "completion_tokens": "5", "prompt_cache_hit_tokens": -3}},
+    ]
+    sent = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=sent))
+
+    with httpx.Client(base_url="http://nowhere/v1/", transport=transport) as client:
+        exchange, message = _exchange(client, "P+Q", 0, {}, None, lambda: 0.0)
+
+    assert exchange.status == "complete"
+    assert (exchange.prompt_tokens, exchange.cached_tokens, exchange.output_tokens) == (None, None, None)
+    assert [(call["id"], call["function"]["name"]) for call in message["tool_calls"]] == [("a", "look_up"), ("b", "look_up")]
+    assert message["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 def test_prices_add_the_cost(serve: Callable[..., Server], capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,12 @@ def cached_tokens(usage: Json) -> int | None:
         usage.get("prompt_cache_hit_tokens"),
         usage.get("cached_tokens"),
     ]
-    return next((count for count in candidates if isinstance(count, int) and not isinstance(count, bool)), None)
+    return next((count for count in map(_count, candidates) if count is not None), None)
+
+
+def _count(value: object) -> int | None:
+    """A number of tokens; whatever else a server writes there says nothing."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _exchange(
@@ -164,7 +169,8 @@ def _exchange(
                     raise ValueError(f"chunk: got {data[:100]!r}, allowed a JSON object")
                 usage = chunk.get("usage") or usage
                 for choice in chunk.get("choices") or []:
-                    _take_delta(choice.get("delta") or {}, message, first, clock() - started)
+                    if isinstance(choice, dict) and isinstance(choice.get("delta"), dict):
+                        _take_delta(choice["delta"], message, first, clock() - started)
         status, detail = ("complete", "") if is_complete else ("interrupted", "the stream ended without [DONE]")
     except httpx.ConnectError as error:
         status, detail = "unreachable", str(error)
@@ -176,9 +182,9 @@ def _exchange(
         repeat=repeat,
         status=status,
         interval_seconds=interval,
-        prompt_tokens=known.get("prompt_tokens"),
+        prompt_tokens=_count(known.get("prompt_tokens")),
         cached_tokens=cached_tokens(known),
-        output_tokens=known.get("completion_tokens"),
+        output_tokens=_count(known.get("completion_tokens")),
         first_reasoning_seconds=first.get("reasoning"),
         first_text_seconds=first.get("text"),
         first_tool_seconds=first.get("tool"),
@@ -199,10 +205,12 @@ def _take_delta(delta: Json, message: Json, first: dict[str, float], seconds: fl
         message["content"] += delta["content"]
     for piece in delta.get("tool_calls") or []:
         first.setdefault("tool", seconds)
-        calls = message.setdefault("tool_calls", [])
-        while len(calls) <= piece.get("index", 0):
+        calls, index = message.setdefault("tool_calls", []), _count(piece.get("index"))
+        if index is None:  # some servers count from -1, or not at all: an id begins a call
+            index = len(calls) if piece.get("id") or not calls else len(calls) - 1
+        while len(calls) <= index:
             calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        call, function = calls[piece.get("index", 0)], piece.get("function") or {}
+        call, function = calls[index], piece.get("function") or {}
         call["id"] = piece.get("id") or call["id"]
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""

@@ -10,6 +10,7 @@ from zllm_ref.config import (
     DEFAULT_RESIDENT_BYTES,
     DEFAULT_SSD_BYTES,
     DRAFTERS,
+    UNITS,
     CacheSettings,
     DraftSettings,
     EngineSettings,
@@ -40,6 +41,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stages", type=positive, default=1, help="groups of layers that a restore brings one by one")
     group.add_argument("--no-write-behind", action="store_true", help="write a state only when it is about to be evicted")
     group.add_argument("--whole-states-only", action="store_true", help="reuse only whole saved states")
+    group.add_argument("--units", type=_units, default=UNITS, help=f"where whole states are kept, of {','.join(UNITS)}, or none")
     group.add_argument("--unit-interval", type=count, default=0, help="tokens between states kept inside long prompts")
     group.add_argument("--near-miss-tokens", type=count, default=1024)
     group.add_argument("--near-miss-share", type=share, default=0.9)
@@ -72,6 +74,7 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
             num_stages=args.stages,
             write_behind=not args.no_write_behind,
             whole_states_only=args.whole_states_only,
+            units=args.units,
             unit_interval_tokens=args.unit_interval,
             near_miss_tokens=args.near_miss_tokens,
             near_miss_share=args.near_miss_share,
@@ -84,3 +87,12 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
         keep_reasoning=args.keep_reasoning,
         state_directory=getattr(args, "state_dir", None),
     )
+
+
+def _units(text: str) -> tuple[str, ...]:
+    """`end-of-prompt,common-prefix`, or `none`."""
+    names = () if text == "none" else tuple(text.split(","))
+    for name in names:
+        if name not in UNITS:
+            raise argparse.ArgumentTypeError(f"got {name!r}, allowed {', '.join(UNITS)}, or none")
+    return names

@@ -112,7 +112,7 @@ class AnswerListener:
             timings.queue,
             timings.restore,
             timings.prefill,
-            timings.queue + timings.restore + timings.prefill,
+            timings.first_token,
             timings.decode,
             kept_cache_id or "no",
         )

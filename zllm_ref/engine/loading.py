@@ -114,7 +114,12 @@ def _advisory_facts(model: Model, drafters: DrafterFactory | None) -> list[str]:
 def _build_cache(settings: CacheSettings, model: Model, identity: str, vocabulary: Vocabulary) -> PrefixCache:
     """The resident tier alone, or both."""
     layout = model.state.layout()
-    units = UnitPolicy(interval_tokens=settings.unit_interval_tokens)
+    units = UnitPolicy(
+        end_of_prompt="end-of-prompt" in settings.units,
+        end_of_answer="end-of-answer" in settings.units,
+        common_prefix="common-prefix" in settings.units,
+        interval_tokens=settings.unit_interval_tokens,
+    )
     if settings.ssd_directory is None:
         return PrefixCache(
             layout,
