@@ -160,6 +160,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
         ("the same with the page cache dropped, seconds", ("ttft_ssd_dropped_seconds",)),
         ("writing that snapshot, seconds", ("ssd_write_seconds",)),
         ("its size, bytes", ("ssd_bytes",)),
+        ("longest stall beside such a writing, seconds", ("ssd_write_stall_seconds",)),
         ("longest stall beside a prefill, seconds", (SECONDS_KEYS[2],)),
     ]
     return [row for row in rows if row[1][0] in result]

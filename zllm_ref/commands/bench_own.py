@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from zllm_ref.cache.resident import PrefixCache
-from zllm_ref.commands.bench_snapshot import measure_snapshots, read_back
+from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.commands.bench_snapshot import measure_snapshots, read_back, snapshot_loop
 from zllm_ref.commands.bench_work import BenchWork, Figures, counted, decode_rate, median, prompt_ids, with_prefix_rate
 from zllm_ref.runtime.decode import decode_round
 from zllm_ref.runtime.loop import RuntimeLoop
@@ -76,6 +77,7 @@ def main(order: Mapping[str, Any]) -> None:
     figures = measure(model, work)
     if "ssd" in work.figures:
         figures |= measure_snapshots(model, order, _first_token_on)
+        figures["ssd_write_stall_seconds"] = _stall_beside_a_save(model, work)
     if "invariance" in work.figures:
         loose = build_model(checkpoint, Numerics(dtype, threads, invariant=False), "cpu", length)
         with torch.inference_mode():
@@ -160,6 +162,26 @@ def _stall(model: Model, work: BenchWork, seed: int) -> float:
         loop.step()
     assert other.times, "the long prompt was not finished while the stream ran"
     times = stream.times[first:]
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
+def _stall_beside_a_save(model: Model, work: BenchWork) -> float:
+    """The longest gap between two tokens of a stream while the state of another client's long prompt is kept and written."""
+    with snapshot_loop(model) as loop:
+        assert isinstance(loop.cache, TieredCache)
+        stream, other = Arrivals(), Arrivals()
+        handle = loop.submit(_job(prompt_ids(work.decode_prompt_length, 780), 1500, stream))
+        loop.submit(_job(prompt_ids(work.prefix_length, 781), 1, other))
+        with torch.inference_mode():
+            while not other.times:
+                assert loop.step(), "the stream ended before the long prompt was computed"
+            first = len(stream.times) - 1
+            while loop.cache.ssd_counts.saves == 0:
+                assert loop.step(), "the stream ended before the snapshot was written"
+            loop.step()
+            handle.cancel()
+            loop.run_until_idle()
+        times = [other.times[0], *stream.times[first + 1 :]]
     return max(later - earlier for earlier, later in pairwise(times))
 
 

@@ -86,3 +86,10 @@ def _loop(model: Model, root: Path) -> Iterator[RuntimeLoop]:
         )
         yield RuntimeLoop(model, cache)
         store.close()
+
+
+@contextmanager
+def snapshot_loop(model: Model) -> Iterator[RuntimeLoop]:
+    """A loop on an empty directory of its own, which goes with it."""
+    with tempfile.TemporaryDirectory(prefix="zllm-bench-") as directory, _loop(model, Path(directory)) as loop:
+        yield loop
