@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from tests.runtime.stub_model import AtOnce, HashModel, Heard, Later, assert_idle, continuation, job, step
+from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.store import SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.runtime.loop import RuntimeLoop
@@ -22,16 +25,22 @@ TURN = [*PROMPT, *continuation(PROMPT, 4), 7]
 
 
 def open_loop(
-    root: Path, model: HashModel, reader: object = None, clock: Callable[[], float] = time.monotonic, **options: object
+    root: Path,
+    model: HashModel,
+    reader: object = None,
+    writer: object = None,
+    clock: Callable[[], float] = time.monotonic,
+    files: Files | None = None,
+    **options: object,
 ) -> RuntimeLoop:
-    store = SnapshotStore.open(root, 1 << 30, identity="hash")
+    store = SnapshotStore.open(root, 1 << 30, identity="hash", files=files)
     cache = TieredCache(
         model.state.layout(),
         1 << 24,
         identity="hash",
         store=store,
         codec=TensorCodec(model.state),
-        writer=AtOnce(),
+        writer=writer or AtOnce(),  # type: ignore[arg-type]
         reader=reader or AtOnce(),  # type: ignore[arg-type]
         **options,  # type: ignore[arg-type]
     )
@@ -260,3 +269,42 @@ def test_a_stage_that_stays_away_in_the_midst_of_a_chunk_is_computed_instead(roo
     reader.run_all()
     step(loop)
     close(loop)
+
+
+class SlowFiles(Files):
+    """A disk that takes its time, and says when it has begun."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        self.has_begun.set()
+        assert self.may_end.wait(20)
+
+
+def test_no_round_waits_for_a_state_that_is_being_written(tmp_path: Path) -> None:
+    """The disk stands still in the midst of a save, and streams go on, end, and begin."""
+    files = SlowFiles()
+    with ThreadPoolExecutor(1) as writer:
+        loop = open_loop(tmp_path, HashModel(), writer=writer, files=files)
+        stream, after = Heard(), Heard()
+        loop.submit(job([1, 2], 40, listener=stream))
+        loop.submit(job(PROMPT, 2, listener=Heard()))
+        with torch.inference_mode():
+            while not files.has_begun.is_set():
+                loop.step()
+        assert not stream.closed
+
+        loop.submit(job([3, 4], 5, listener=after))
+        step(loop, 60)
+
+        assert stream.ids() == continuation([1, 2], 40)
+        assert after.ids() == continuation([3, 4], 5)
+        assert isinstance(loop.cache, TieredCache)
+        assert loop.cache.is_writing
+        assert loop.cache.ssd_counts.saves == 0
+        files.may_end.set()
+        while loop.cache.pump() or loop.cache.is_writing:
+            pass
+        close(loop)
