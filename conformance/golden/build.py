@@ -15,6 +15,7 @@ from typing import Any, Final
 from conformance.checker.stream_check import StreamCheck
 from conformance.golden import render_chat, render_messages, render_responses
 from conformance.golden.case import Case, golden_root
+from conformance.golden.plan import render_plan
 from conformance.golden.scenarios import Scenario, scenarios_for
 from conformance.golden.session_case import PROTOCOL as SESSIONS
 from conformance.golden.session_case import SessionCase
@@ -80,22 +81,6 @@ def reject_cases(protocol: str) -> Iterator[Case]:
                 yield _reject(name, protocol, title, (found[0].rule,), mutant.frames, case.profile)
 
 
-def plan(protocol: str) -> str:
-    """The table of event kinds by features: how many accept cases show a kind inside a feature."""
-    counts: dict[str, dict[str, int]] = {kind: {} for kind in load_grammar(protocol).events}
-    features: list[str] = []
-    for case in accept_cases(protocol):
-        feature = case.id.split("/")[2]
-        if feature not in features:
-            features.append(feature)
-        for kind in {kind_of(protocol, frame) for frame in case.frames} - {"comment"}:
-            counts.setdefault(kind, {})
-            counts[kind][feature] = counts[kind].get(feature, 0) + 1
-    lines = [f"## {protocol}", "", f"| event kind | {' | '.join(features)} |", f"|---|{'---|' * len(features)}"]
-    lines += [f"| `{kind}` | {' | '.join(str(row.get(feature, '')) for feature in features)} |" for kind, row in counts.items()]
-    return "\n".join(lines)
-
-
 def kind_of(protocol: str, frame: Frame) -> str:
     """The kind of a frame as the grammar names it."""
     if frame.is_comment:
@@ -106,7 +91,6 @@ def kind_of(protocol: str, frame: Frame) -> str:
 def build(root: Path) -> dict[str, int]:
     """Writes everything below `root`; returns how many files of each kind."""
     counts: dict[str, int] = {}
-    plans = []
     for protocol in PROTOCOLS:
         for kind, cases in (("accept", accept_cases(protocol)), ("reject", reject_cases(protocol))):
             shutil.rmtree(root / protocol / kind, ignore_errors=True)
@@ -115,7 +99,6 @@ def build(root: Path) -> dict[str, int]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(case.dump(), encoding="utf-8")
                 counts[f"{protocol}/{kind}"] = counts.get(f"{protocol}/{kind}", 0) + 1
-        plans.append(plan(protocol))
     accepted = session_accepts()
     for kind, sessions in (("accept", accepted), ("reject", [*planted(), *damaged(accepted)])):
         shutil.rmtree(root / SESSIONS / kind, ignore_errors=True)
@@ -124,9 +107,8 @@ def build(root: Path) -> dict[str, int]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(session.dump(), encoding="utf-8")
         counts[f"{SESSIONS}/{kind}"] = len(sessions)
-    title = "# Plan of the accept goldens"
-    head = f"{title}\n\nWritten by `python -m conformance.golden.build`: cases of a feature that contain a kind of event.\n\n"
-    (root / "PLAN.md").write_text(head + "\n\n".join(plans) + "\n", encoding="utf-8")
+    text = render_plan({protocol: list(accept_cases(protocol)) for protocol in PROTOCOLS}, accepted)
+    (root / "PLAN.md").write_text(text, encoding="utf-8")
     return counts
 
 

@@ -59,8 +59,8 @@ def render_unary(story: Story) -> dict[str, Any]:
             message["tool_calls"] = [
                 {
                     "id": call_id(story, choice, number),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.whole},
+                    "type": call.kind,
+                    call.kind: {"name": call.name, _growing(call): call.whole},
                 }
                 for number, call in enumerate(calls)
             ]
@@ -142,15 +142,20 @@ def _call(story: Story, call: Call, choice: int, number: int) -> list[tuple[dict
     opening = {
         "index": number,
         "id": call_id(story, choice, number),
-        "type": "function",
-        "function": {"name": call.name, "arguments": first},
+        "type": call.kind,
+        call.kind: {"name": call.name, _growing(call): first},
     }
     rest = call.pieces[1:] if story.option("whole_calls") else call.pieces
     pieces = [
         {"tool_calls": [opening]},
-        *({"tool_calls": [{"index": number, "function": {"arguments": piece}}]} for piece in rest),
+        *({"tool_calls": [{"index": number, call.kind: {_growing(call): piece}}]} for piece in rest),
     ]
     return [(piece, None, None) for piece in pieces]
+
+
+def _growing(call: Call) -> str:
+    """The field that fragments fill: a custom tool takes free text."""
+    return "input" if call.kind == "custom" else "arguments"
 
 
 def _logprobs(piece: str) -> dict[str, Any]:

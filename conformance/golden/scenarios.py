@@ -111,6 +111,12 @@ def _shared(protocol: str) -> list[Scenario]:
         row("reasoning/text-call", "reasoning, text, two calls", (*think, *tools), _think(), _text("So:"), _call(), _call("now", "{}"), reasoning_tokens=3, completion_tokens=20),
         row("reasoning/unicode", "reasoning in other scripts", (*think, "T3"), _think("考え", "中…"), _text("はい"), reasoning_tokens=2),
         row("transport/comments", "comments before and between", ("T10",), _text(), options={"comments": True}),
+        row("transport/comments-in-call", "comments between the fragments of a call", ("T10",), _call(), options={"comments": True}),
+        row("transport/comments-in-reasoning", "comments between pieces of reasoning", ("T10",), _think(), _text(), options={"comments": True}, reasoning_tokens=3),
+        row("usage/call", "the tokens of a call are counted, part of the prompt was cached", (*use, *tools), _call(), cached_tokens=12, completion_tokens=24),
+        row("usage/reasoning", "reasoning counts within the answer's tokens", (*use, *think), _think(), _text(), completion_tokens=40, reasoning_tokens=31),
+        row("error/in-arguments", "a failure inside the arguments of a call", ("T7",), _call(), end="error"),
+        row("error/in-reasoning", "a failure while reasoning", ("T7",), _think(), end="error"),
         row("error/mid-stream", "a failure after the first piece", ("T7",), _text("Hel"), end="error"),
     ]  # fmt: skip
     return rows
@@ -136,6 +142,8 @@ def _chat() -> list[Scenario]:
         row("choices/two", "two choices, interleaved", ("CH8",), _text("A", "B"), _text("C", "D", choice=1), options={**usage, "num_choices": 2}),
         row("choices/three", "three choices of different length", ("CH8",), _text("A"), _text("C", "D", choice=1), _text("E", "F", "G", choice=2), options={**usage, "num_choices": 3}),
         row("choices/tools", "a call in each of two choices", ("CH8", "CH10"), _call(), _call(choice=1), options={**usage, "num_choices": 2}),
+        row("tools/custom", "a custom tool takes free text, which is no JSON", ("CH11", "CH14"), _call("apply_patch", "*** Begin", " Patch\n", kind="custom"), options=usage),
+        row("tools/custom-and-function", "a custom call, then a function's", ("CH10", "CH13"), _call("apply_patch", "*** End", kind="custom"), _call(), options=usage),
         row("tools/whole", "name and all arguments in the opening fragment", ("CH11",), _call("now", "{}"), options={**usage, "whole_calls": True}),
         row("tools/opening-in-first-chunk", "OpenAI opens a single call in the role chunk", ("CH5", "CH11"), _call(), options={**usage, "first_joined": True}),
         row("tools/cut", "the token limit cuts the arguments: no JSON object is owed", ("CH14", "CH19"), _call("f", '{"a": "b', is_cut=True), end="length", options=usage),

@@ -30,7 +30,7 @@ def mutants_of(case: Case, fields: bool = True) -> Iterator[Mutant]:
     for place, frame in enumerate(frames):
         if frame.is_comment:
             continue
-        kind = _kind(case.protocol, frame)
+        kind = kind_of_frame(case.protocol, frame)
         yield Mutant("drop", kind, "", place + 1, frames[:place] + frames[place + 1 :])
         yield Mutant("repeat", kind, "", place + 1, [*frames[: place + 1], *frames[place:]])
         if place + 1 < len(frames):
@@ -73,7 +73,8 @@ def _other_type(value: Any) -> Any:
     return 7 if isinstance(value, str) else json.dumps(value) + "!"
 
 
-def _kind(protocol: str, frame: Frame) -> str:
+def kind_of_frame(protocol: str, frame: Frame) -> str:
+    """The kind of a frame as faults name it: the grammar's, and for a chunk what it carries."""
     if not isinstance(frame.data, dict):
         return "[DONE]"
     kind = str(load_grammar(protocol).kind_of(frame.data))
