@@ -82,11 +82,11 @@ class Stage:
 
 def new_stage(
     model: str = "scripted", *, script: Path | None = None, keys: tuple[str, ...] = (), cache: CacheSettings | None = None,
-    recorder: Recorder | None = None, **more: Any,
+    recorder: Recorder | None = None, dialect: str | None = None, **more: Any,
 ) -> Stage:  # fmt: skip
     engine = Engine(
         EngineSettings(
-            model=ModelSettings(model=model, dtype="float32", threads=1),
+            model=ModelSettings(model=model, dtype="float32", threads=1, dialect=dialect),
             cache=cache or CacheSettings(resident_bytes=64 << 20),
             script=script,
         )

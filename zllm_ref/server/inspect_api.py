@@ -157,7 +157,7 @@ class InspectRoutes:
         if self._state.settings.inspect_remote:
             return
         client = request.client.host if request.client is not None else ""
-        host = request.headers.get("host", "").rsplit(":", 1)[0] if "]" not in request.headers.get("host", "") else "::1"
+        host = _name_of(request.headers.get("host", ""))
         if not (_is_loopback(client) and (host == "localhost" or _is_loopback(host))):
             raise InspectProblem(403, "not_loopback", "the inspector answers this machine only; --inspect-remote opens it")
 
@@ -298,6 +298,11 @@ def _static_file(name: str) -> Traversable | None:
     if not folder.is_dir():
         return None
     return next((file for file in folder.iterdir() if file.name == name and file.is_file()), None)
+
+
+def _name_of(host: str) -> str:
+    """A `Host` header without its port and brackets."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def _is_loopback(host: str) -> bool:
