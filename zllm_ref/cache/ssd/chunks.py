@@ -120,7 +120,11 @@ def parse_header(
 
 def verify_part(part: Part, data: Bytes) -> None:
     """Raises ChunkError when the encoded bytes are not those that were written."""
-    got = xxhash.xxh3_64_intdigest(data)
+    require_checksum(part, xxhash.xxh3_64_intdigest(data))
+
+
+def require_checksum(part: Part, got: int) -> None:
+    """Raises ChunkError when `got` is not the checksum that the header has for the part."""
     if got != part.checksum:
         raise ChunkError(f"part at {part.offset}: got checksum {got:016x}, allowed {part.checksum:016x}")
 

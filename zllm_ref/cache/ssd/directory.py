@@ -15,7 +15,15 @@ from pathlib import Path
 
 from zllm_ref.cache.key import KEY_BYTES
 from zllm_ref.cache.ssd.files import Files
-from zllm_ref.cache.ssd.manifest import MOST_BYTES, Manifest, ManifestError, UnknownVersion, parse_manifest
+from zllm_ref.cache.ssd.manifest import (
+    HEAD_BYTES,
+    MOST_BYTES,
+    Manifest,
+    ManifestError,
+    UnknownVersion,
+    parse_manifest,
+    stated_bytes,
+)
 from zllm_ref.cache.ssd.places import manifest_name
 
 _log = logging.getLogger(__name__)
@@ -90,8 +98,13 @@ def sweep_file(files: Files, path: Path) -> None:
 def _read_manifest(files: Files, path: Path) -> Manifest:
     descriptor, size = files.open(path)
     try:
-        if size > MOST_BYTES:
-            raise ManifestError(f"manifest: got {size} bytes, allowed {MOST_BYTES}")
+        head = bytearray(min(size, HEAD_BYTES))
+        files.read_into(descriptor, 0, [memoryview(head)])
+        allowed = min(stated_bytes(bytes(head)), MOST_BYTES)
+        if size != allowed:
+            raise ManifestError(
+                f"manifest: got {size} bytes, allowed {allowed} as its head says, and never more than {MOST_BYTES}"
+            )
         data = bytearray(size)
         files.read_into(descriptor, 0, [memoryview(data)])
     finally:

@@ -18,7 +18,9 @@ from zllm_ref.cache.prefix_graph import ID_BYTES
 
 MAGIC = b"zllmmani"
 VERSION = 2
-MOST_BYTES = 1 << 28
+HEAD_BYTES = 24
+MOST_BYTES = 1 << 26
+"""Sixteen million tokens."""
 _MOST_FIELD_BYTES = 1 << 16
 _HEAD = struct.Struct("<8sIIII")
 _CHUNK = struct.Struct("<16sQ")
@@ -92,20 +94,29 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return body + blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
 
-def parse_manifest(data: bytes) -> Manifest:
-    """Raises ManifestError, or UnknownVersion, for anything that `encode_manifest` would not have written."""
-    if len(data) < _HEAD.size + _DIGEST_BYTES:
-        raise ManifestError(f"manifest: got {len(data)} bytes, allowed at least {_HEAD.size + _DIGEST_BYTES}")
-    magic, version, field_bytes, num_ids, num_chunks = _HEAD.unpack_from(data)
+def stated_bytes(head: bytes) -> int:
+    """How long the file is by its own head. Raises ManifestError, or UnknownVersion, before anything else of it is read."""
+    if len(head) < HEAD_BYTES:
+        raise ManifestError(f"manifest: got {len(head)} bytes, allowed at least {HEAD_BYTES + _DIGEST_BYTES}")
+    magic, version, field_bytes, num_ids, num_chunks = _HEAD.unpack_from(head)
     if magic != MAGIC:
         raise ManifestError(f"magic: got {magic!r}, allowed {MAGIC!r}")
     if version != VERSION:
         raise UnknownVersion(f"version: got {version}, allowed {VERSION}")
+    if field_bytes > _MOST_FIELD_BYTES:
+        raise ManifestError(f"fields: got {field_bytes} bytes, allowed {_MOST_FIELD_BYTES}")
+    return int(HEAD_BYTES + field_bytes + num_ids * ID_BYTES + num_chunks * _CHUNK.size + _DIGEST_BYTES)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Raises ManifestError, or UnknownVersion, for anything that `encode_manifest` would not have written."""
+    allowed = stated_bytes(data)
+    if len(data) != allowed:
+        raise ManifestError(f"manifest: got {len(data)} bytes, allowed {allowed} as its head says")
+    _, _, field_bytes, num_ids, num_chunks = _HEAD.unpack_from(data)
     ids_at = _HEAD.size + field_bytes
     chunks_at = ids_at + num_ids * ID_BYTES
     digest_at = chunks_at + num_chunks * _CHUNK.size
-    if len(data) != digest_at + _DIGEST_BYTES or field_bytes > _MOST_FIELD_BYTES:
-        raise ManifestError(f"manifest: got {len(data)} bytes, allowed {digest_at + _DIGEST_BYTES} as its head says")
     if blake2b(data[:digest_at], digest_size=_DIGEST_BYTES).digest() != data[digest_at:]:
         raise ManifestError("digest: got another one than that of the contents")
     fields = _parse_fields(data[_HEAD.size : ids_at])

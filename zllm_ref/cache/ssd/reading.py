@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import xxhash
+
 from zllm_ref.cache.ssd.chunks import (
     ChunkError,
     ChunkHeader,
@@ -18,6 +20,7 @@ from zllm_ref.cache.ssd.chunks import (
     decode_part,
     header_bytes,
     parse_header,
+    require_checksum,
     verify_part,
 )
 from zllm_ref.cache.ssd.files import Files
@@ -25,6 +28,7 @@ from zllm_ref.cache.ssd.manifest import ChunkRecord
 from zllm_ref.cache.ssd.places import chunk_name
 
 MOST_PARTS = 1 << 16
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def read_parts(files: Files, chunk: ChunkRead, header: ChunkHeader, first: int, 
 def verify_chunk(files: Files, path: Path, key: bytes, identity: bytes | None, record: ChunkRecord) -> None:
     """Reads a chunk from end to end and checks it against itself and its record, without knowing the model.
 
-    Raises ChunkError or OSError. Memory stays bounded by the largest part that the file really has.
+    Raises ChunkError or OSError. Memory stays small, whatever the file says of itself.
     """
     descriptor, size = files.open(path)
     try:
@@ -122,11 +126,19 @@ def verify_chunk(files: Files, path: Path, key: bytes, identity: bytes | None, r
             digest=record.digest,
         )
         for part in header.parts:
-            place = memoryview(bytearray(part.encoded_bytes))
-            files.read_into(descriptor, part.offset, [place])
-            verify_part(part, place)
+            _verify_in_pieces(files, descriptor, part)
     finally:
         files.close(descriptor)
+
+
+def _verify_in_pieces(files: Files, descriptor: int, part: Part) -> None:
+    found = xxhash.xxh3_64()
+    piece = memoryview(bytearray(min(part.encoded_bytes, _PIECE_BYTES)))
+    for start in range(0, part.encoded_bytes, _PIECE_BYTES):
+        wanted = piece[: min(_PIECE_BYTES, part.encoded_bytes - start)]
+        files.read_into(descriptor, part.offset + start, [wanted])
+        found.update(wanted)
+    require_checksum(part, found.intdigest())
 
 
 def _wanted_bytes(chunk: ChunkRead, part: Part) -> int:
