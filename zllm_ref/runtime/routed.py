@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +15,30 @@ from zllm_ref.runtime.router import Router
 
 
 @dataclass(frozen=True)
+class RoutedShape:
+    """How many experts there are, how many a row takes, and how it chooses them."""
+
+    num_experts: int
+    experts_per_token: int
+    groups: int
+    kept_groups: int
+    normalise_weights: bool
+    scale: float
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> RoutedShape:
+        """From the names of a Hugging Face config.json."""
+        return cls(
+            num_experts=config["n_routed_experts"],
+            experts_per_token=config["num_experts_per_tok"],
+            groups=config["n_group"],
+            kept_groups=config["topk_group"],
+            normalise_weights=config["norm_topk_prob"],
+            scale=config["routed_scaling_factor"],
+        )
+
+
+@dataclass(frozen=True)
 class RoutedFeedForward:
     """A router and its experts."""
 
@@ -20,20 +46,10 @@ class RoutedFeedForward:
     experts: Experts
 
     @classmethod
-    def take(
-        cls,
-        parameters: Parameters,
-        *,
-        num_experts: int,
-        experts_per_token: int,
-        groups: int,
-        kept_groups: int,
-        normalise: bool,
-        scale: float,
-    ) -> RoutedFeedForward:
+    def take(cls, parameters: Parameters, shape: RoutedShape) -> RoutedFeedForward:
         weight, bias = parameters.exact("gate.weight"), parameters.exact("gate.e_score_correction_bias")
-        router = Router(weight, bias, experts_per_token, groups, kept_groups, normalise, scale)
-        return cls(router, Experts.take(parameters, num_experts))
+        chosen = (shape.experts_per_token, shape.groups, shape.kept_groups, shape.normalise_weights, shape.scale)
+        return cls(Router(weight, bias, *chosen), Experts.take(parameters, shape.num_experts))
 
     def apply(self, rows: Tensor, num_rows: int, numerics: Numerics) -> Tensor:
         """rows [padded rows, hidden], of which the first `num_rows` are real → [padded rows, hidden]."""

@@ -30,10 +30,12 @@ from zllm_ref.runtime.feed_forward import FeedForward
 from zllm_ref.runtime.indexer import Indexer
 from zllm_ref.runtime.lane_keys import LaneKeys, lane_keys
 from zllm_ref.runtime.latent_attention import LatentAttention
+from zllm_ref.runtime.models.decoder import DecoderEnds
+from zllm_ref.runtime.models.sizes import DecoderSizes, decoder_sizes, unstretched_length
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.parameters import Parameters
 from zllm_ref.runtime.rope import build_pair_rope, build_rope, rotate, rotate_pairs
-from zllm_ref.runtime.routed import RoutedFeedForward
+from zllm_ref.runtime.routed import RoutedFeedForward, RoutedShape
 from zllm_ref.runtime.state import StateDeclaration, StateTensor
 from zllm_ref.runtime.step import Step
 from zllm_ref.runtime.weights.declared import deepseek_v32
@@ -43,15 +45,11 @@ _LATENT_EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class DeepseekV32Config:
-    """Sizes of a DeepSeek V3.2 model, from the names of a Hugging Face config.json."""
+class DeepseekV32Config(DecoderSizes):
+    """Sizes of a DeepSeek V3.2 model."""
 
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
     num_dense_layers: int
     num_draft_layers: int
-    num_heads: int
     query_rank: int
     latent_dim: int
     plain_dim: int
@@ -59,17 +57,7 @@ class DeepseekV32Config:
     value_dim: int
     attention_scale: float
     indexer: Indexer
-    num_experts: int
-    experts_per_token: int
-    expert_groups: int
-    kept_groups: int
-    normalise_weights: bool
-    routing_scale: float
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: Mapping[str, Any] | None
-    context_length: int
-    tied_head: bool
+    experts: RoutedShape
 
     @property
     def row_dim(self) -> int:
@@ -78,38 +66,21 @@ class DeepseekV32Config:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], context_length: int | None = None) -> DeepseekV32Config:
-        """Reads `config`. A `context_length` beyond the model's own is refused: its rotation is stretched already."""
+        """Reads a config.json. A `context_length` beyond the model's own is refused: its rotation is stretched already."""
         config = deepseek_v32.normalise("config", config)
-        own_length = int(config["max_position_embeddings"])
-        wanted = context_length or own_length
-        if wanted > own_length:
-            raise ValueError(f"context length: got {wanted}, allowed {own_length} (the model's own)")
-        scaling = config["rope_scaling"]
+        plain, rotated = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
         return cls(
-            vocab_size=config["vocab_size"],
-            hidden_size=config["hidden_size"],
-            num_layers=config["num_hidden_layers"],
+            **decoder_sizes(config, unstretched_length(config, context_length)),
             num_dense_layers=config["first_k_dense_replace"],
             num_draft_layers=config["num_nextn_predict_layers"],
-            num_heads=config["num_attention_heads"],
             query_rank=config["q_lora_rank"],
             latent_dim=config["kv_lora_rank"],
-            plain_dim=config["qk_nope_head_dim"],
-            rotated_dim=config["qk_rope_head_dim"],
+            plain_dim=plain,
+            rotated_dim=rotated,
             value_dim=config["v_head_dim"],
-            attention_scale=_attention_scale(config["qk_nope_head_dim"] + config["qk_rope_head_dim"], scaling),
+            attention_scale=_attention_scale(plain + rotated, config["rope_scaling"]),
             indexer=Indexer(config["index_n_heads"], config["index_head_dim"], config["index_topk"]),
-            num_experts=config["n_routed_experts"],
-            experts_per_token=config["num_experts_per_tok"],
-            expert_groups=config["n_group"],
-            kept_groups=config["topk_group"],
-            normalise_weights=config["norm_topk_prob"],
-            routing_scale=config["routed_scaling_factor"],
-            rms_norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=config["rope_theta"],
-            rope_scaling=scaling,
-            context_length=wanted,
-            tied_head=config["tie_word_embeddings"],
+            experts=RoutedShape.from_dict(config),
         )
 
 
@@ -148,7 +119,7 @@ class StepKeys:
     half_sin: Tensor
 
 
-class DeepseekV32:
+class DeepseekV32(DecoderEnds):
     """A DeepSeek V3.2 model on one device. State, growing, cuttable:
 
     `latent` [layers, tokens, latent + rotated], `index_keys` [layers, tokens, index_dim]; with `drafting` also
@@ -165,15 +136,9 @@ class DeepseekV32:
         device: torch.device | None = None,
         drafting: bool = False,
     ) -> None:
+        parameters = Parameters(tensors, numerics, device or torch.device("cpu"))
+        super().__init__(config, parameters, numerics, device or torch.device("cpu"))
         self.config = config
-        self.numerics = numerics
-        self.device = device or torch.device("cpu")
-        self.vocab_size = config.vocab_size
-        self.context_length = config.context_length
-        parameters = Parameters(tensors, numerics, self.device)
-        self.embedding = parameters.take("model.embed_tokens.weight")
-        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
-        self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters, index) for index in range(config.num_layers)]
         drafts = range(config.num_layers, config.num_layers + config.num_draft_layers) if drafting else range(0)
         self._draft_layers = [self._take_layer(parameters, index) for index in drafts]
@@ -202,11 +167,7 @@ class DeepseekV32:
             x = self._block(x, index, layer, "", step, shared)
             if step.features is not None:
                 step.features.take(index, x)
-        return self.numerics.rms_norm(x, self._norm, self.config.rms_norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
+        return self._normed(x)
 
     @property
     def num_draft_layers(self) -> int:
@@ -329,15 +290,7 @@ class DeepseekV32:
         config = self.config
         if index < config.num_dense_layers:
             return FeedForward.take(parameters)
-        return RoutedFeedForward.take(
-            parameters,
-            num_experts=config.num_experts,
-            experts_per_token=config.experts_per_token,
-            groups=config.expert_groups,
-            kept_groups=config.kept_groups,
-            normalise=config.normalise_weights,
-            scale=config.routing_scale,
-        )
+        return RoutedFeedForward.take(parameters, config.experts)
 
 
 def _attention_scale(head_dim: int, scaling: Mapping[str, Any] | None) -> float:

@@ -29,6 +29,7 @@ from zllm_ref.runtime.experts import Experts
 from zllm_ref.runtime.history import HeavyHistory, SparseHistory, StepRows, WindowOnly
 from zllm_ref.runtime.hyper_connection import HyperConnection, HyperHead, HyperShape
 from zllm_ref.runtime.indexer import Indexer
+from zllm_ref.runtime.models.sizes import unstretched_length
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.parameters import Parameters
 from zllm_ref.runtime.rope import build_pair_rope
@@ -77,10 +78,6 @@ class DeepseekV4Config:
     def from_dict(cls, config: Mapping[str, Any], context_length: int | None = None) -> DeepseekV4Config:
         """Reads `config`. A `context_length` beyond the model's own is refused: its rotation is stretched already."""
         config = deepseek_v4.normalise("config", config)
-        own_length = int(config["max_position_embeddings"])
-        wanted = context_length or own_length
-        if wanted > own_length:
-            raise ValueError(f"context length: got {wanted}, allowed {own_length} (the model's own)")
         eps, rotated = float(config["rms_norm_eps"]), config["qk_rope_head_dim"]
         dim, index_dim, rates = config["head_dim"], config["index_head_dim"], config["compress_rates"]
         return cls(
@@ -109,7 +106,7 @@ class DeepseekV4Config:
             rope_theta=float(config["rope_theta"]),
             history_rope_theta=float(config["compress_rope_theta"]),
             history_rope_scaling=config["rope_scaling"],
-            context_length=wanted,
+            context_length=unstretched_length(config, context_length),
         )
 
 

@@ -23,71 +23,40 @@ from torch import Tensor
 from zllm_ref.runtime.attention import KeyValueAttention, StepAttention
 from zllm_ref.runtime.draft.joint import DraftJoint
 from zllm_ref.runtime.feed_forward import FeedForward
+from zllm_ref.runtime.models.decoder import DecoderEnds
+from zllm_ref.runtime.models.sizes import GroupedSizes, grouped_sizes
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.parameters import Parameters
-from zllm_ref.runtime.rope import build_rope, rotate, yarn_scaling
-from zllm_ref.runtime.routed import RoutedFeedForward
+from zllm_ref.runtime.rope import build_rope, rotate
+from zllm_ref.runtime.routed import RoutedFeedForward, RoutedShape
 from zllm_ref.runtime.state import StateDeclaration, StateTensor
 from zllm_ref.runtime.step import Step
 from zllm_ref.runtime.weights.declared import glm4_moe
 
 
 @dataclass(frozen=True)
-class Glm4MoeConfig:
-    """Sizes of a GLM-4.5 model, from the names of a Hugging Face config.json."""
+class Glm4MoeConfig(GroupedSizes):
+    """Sizes of a GLM-4.5 model."""
 
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
     num_dense_layers: int
     num_draft_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
     rotated_dim: int
     has_bias: bool
     has_head_norm: bool
-    num_experts: int
-    experts_per_token: int
-    expert_groups: int
-    kept_groups: int
-    normalise_weights: bool
-    routing_scale: float
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: Mapping[str, Any] | None
-    context_length: int
-    tied_head: bool
+    experts: RoutedShape
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], context_length: int | None = None) -> Glm4MoeConfig:
-        """Reads `config`; a `context_length` beyond the model's own stretches the rotation by YaRN."""
+        """Reads a config.json; a `context_length` beyond the model's own stretches the rotation by YaRN."""
         config = glm4_moe.normalise("config", config)
-        own_length = int(config["max_position_embeddings"])
-        wanted = context_length or own_length
         return cls(
-            vocab_size=config["vocab_size"],
-            hidden_size=config["hidden_size"],
-            num_layers=config["num_hidden_layers"],
+            **grouped_sizes(config, context_length),
             num_dense_layers=config["first_k_dense_replace"],
             num_draft_layers=config["num_nextn_predict_layers"],
-            num_heads=config["num_attention_heads"],
-            num_kv_heads=config["num_key_value_heads"],
-            head_dim=config["head_dim"],
             rotated_dim=int(config["head_dim"] * config["partial_rotary_factor"]),
             has_bias=config["attention_bias"],
             has_head_norm=config["use_qk_norm"],
-            num_experts=config["n_routed_experts"],
-            experts_per_token=config["num_experts_per_tok"],
-            expert_groups=config["n_group"],
-            kept_groups=config["topk_group"],
-            normalise_weights=config["norm_topk_prob"],
-            routing_scale=config["routed_scaling_factor"],
-            rms_norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=config["rope_theta"],
-            rope_scaling=yarn_scaling(own_length, wanted) if wanted > own_length else config["rope_scaling"],
-            context_length=wanted,
-            tied_head=config["tie_word_embeddings"],
+            experts=RoutedShape.from_dict(config),
         )
 
 
@@ -104,7 +73,7 @@ class Glm4MoeLayer:
     feed_forward: FeedForward | RoutedFeedForward
 
 
-class Glm4Moe:
+class Glm4Moe(DecoderEnds):
     """A GLM-4.5 model on one device. State: `kv` [layers, tokens, 2, kv_heads, head_dim], growing, cuttable.
 
     With `drafting`, the layers for further tokens are loaded too, and `draft_kv`, advisory, is part of the state.
@@ -120,15 +89,9 @@ class Glm4Moe:
         device: torch.device | None = None,
         drafting: bool = False,
     ) -> None:
+        parameters = Parameters(tensors, numerics, device or torch.device("cpu"))
+        super().__init__(config, parameters, numerics, device or torch.device("cpu"))
         self.config = config
-        self.numerics = numerics
-        self.device = device or torch.device("cpu")
-        self.vocab_size = config.vocab_size
-        self.context_length = config.context_length
-        parameters = Parameters(tensors, numerics, self.device)
-        self.embedding = parameters.take("model.embed_tokens.weight")
-        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
-        self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters, index) for index in range(config.num_layers)]
         drafts = range(config.num_layers, config.num_layers + config.num_draft_layers) if drafting else range(0)
         self._draft_layers = [self._take_layer(parameters, index) for index in drafts]
@@ -156,11 +119,7 @@ class Glm4Moe:
             x = self._block(x, index, layer, attention, step, cos, sin)
             if step.features is not None:
                 step.features.take(index, x)
-        return self.numerics.rms_norm(x, self._norm, self.config.rms_norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
+        return self._normed(x)
 
     @property
     def num_draft_layers(self) -> int:
@@ -231,12 +190,4 @@ class Glm4Moe:
         config = self.config
         if index < config.num_dense_layers:
             return FeedForward.take(parameters)
-        return RoutedFeedForward.take(
-            parameters,
-            num_experts=config.num_experts,
-            experts_per_token=config.experts_per_token,
-            groups=config.expert_groups,
-            kept_groups=config.kept_groups,
-            normalise=config.normalise_weights,
-            scale=config.routing_scale,
-        )
+        return RoutedFeedForward.take(parameters, config.experts)

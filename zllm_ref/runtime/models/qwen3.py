@@ -18,49 +18,23 @@ from torch import Tensor
 
 from zllm_ref.runtime.attention import KeyValueAttention
 from zllm_ref.runtime.feed_forward import FeedForward
+from zllm_ref.runtime.models.decoder import DecoderEnds
+from zllm_ref.runtime.models.sizes import GroupedSizes, grouped_sizes
 from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.parameters import Parameters
-from zllm_ref.runtime.rope import build_rope, rotate, yarn_scaling
+from zllm_ref.runtime.rope import build_rope, rotate
 from zllm_ref.runtime.state import StateDeclaration, StateTensor
 from zllm_ref.runtime.step import Step
 from zllm_ref.runtime.weights.declared import qwen3
 
 
-@dataclass(frozen=True)
-class Qwen3Config:
-    """Sizes of a Qwen3 model, from the names of a Hugging Face config.json."""
-
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: Mapping[str, Any] | None
-    context_length: int
-    tied_head: bool
+class Qwen3Config(GroupedSizes):
+    """Sizes of a Qwen3 model."""
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], context_length: int | None = None) -> Qwen3Config:
-        """Reads `config`; a `context_length` beyond the model's own stretches the rotation by YaRN."""
-        config = qwen3.normalise("config", config)
-        own_length = int(config["max_position_embeddings"])
-        wanted = context_length or own_length
-        return cls(
-            vocab_size=config["vocab_size"],
-            hidden_size=config["hidden_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=config["num_attention_heads"],
-            num_kv_heads=config["num_key_value_heads"],
-            head_dim=config["head_dim"],
-            rms_norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=config["rope_theta"],
-            rope_scaling=yarn_scaling(own_length, wanted) if wanted > own_length else config["rope_scaling"],
-            context_length=wanted,
-            tied_head=config["tie_word_embeddings"],
-        )
+        """Reads a config.json; a `context_length` beyond the model's own stretches the rotation by YaRN."""
+        return cls(**grouped_sizes(qwen3.normalise("config", config), context_length))
 
 
 @dataclass(frozen=True)
@@ -75,7 +49,7 @@ class Qwen3Layer:
     feed_forward: FeedForward
 
 
-class Qwen3:
+class Qwen3(DecoderEnds):
     """A Qwen3 model on one device. State: `kv` [layers, tokens, 2, kv_heads, head_dim], growing, cuttable."""
 
     architecture = "qwen3"
@@ -83,15 +57,9 @@ class Qwen3:
     def __init__(
         self, config: Qwen3Config, tensors: Mapping[str, Tensor], numerics: Numerics, device: torch.device | None = None
     ) -> None:
+        parameters = Parameters(tensors, numerics, device or torch.device("cpu"))
+        super().__init__(config, parameters, numerics, device or torch.device("cpu"))
         self.config = config
-        self.numerics = numerics
-        self.device = device or torch.device("cpu")
-        self.vocab_size = config.vocab_size
-        self.context_length = config.context_length
-        parameters = Parameters(tensors, numerics, self.device)
-        self.embedding = parameters.take("model.embed_tokens.weight")
-        self.head = self.embedding if config.tied_head else parameters.take("lm_head.weight")
-        self._norm = parameters.take("model.norm.weight")
         self._layers = [self._take_layer(parameters.below(f"model.layers.{index}.")) for index in range(config.num_layers)]
         self._rope = build_rope(
             config.head_dim, config.rope_theta, config.context_length, numerics.dtype, self.device, config.rope_scaling
@@ -126,11 +94,7 @@ class Qwen3:
             x = x + layer.feed_forward.apply(normed, numerics)
             if step.features is not None:
                 step.features.take(index, x)
-        return numerics.rms_norm(x, self._norm, config.rms_norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        rows = self.numerics.pad_rows(hidden)
-        return self.numerics.linear(rows, self.head)[: hidden.shape[0]].float()
+        return self._normed(x)
 
     def _take_layer(self, parameters: Parameters) -> Qwen3Layer:
         gains = [parameters.take("self_attn.q_norm.weight")] * self.config.num_heads

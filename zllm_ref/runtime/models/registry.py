@@ -16,22 +16,30 @@ from zllm_ref.runtime.models.glm4_moe import Glm4Moe, Glm4MoeConfig
 from zllm_ref.runtime.models.llama import Llama, LlamaConfig
 from zllm_ref.runtime.models.qwen3 import Qwen3, Qwen3Config
 from zllm_ref.runtime.numerics import Numerics
-from zllm_ref.runtime.state import StateDeclaration, StateTensor
+from zllm_ref.runtime.state import StateDeclaration
 from zllm_ref.runtime.weights import Checkpoint
 from zllm_ref.runtime.weights.architecture import find_architecture
-
-ModelBuilder = Callable[[Mapping[str, Any], Mapping[str, Tensor], Numerics, torch.device, int | None, bool], Model]
-"""(Hugging Face config, tensors by Hugging Face name, numerics, device, context length or None, drafting) → the model."""
 
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """One architecture that the runtime can compute; `architecture` is the `model_type` of its config.json."""
+    """One architecture that the runtime can compute; `architecture` is the `model_type` of its config.json.
+
+    A config is whatever the family's `read_config` makes of a Hugging Face config.
+    """
 
     architecture: str
-    build: ModelBuilder
-    declare_state: Callable[[Mapping[str, Any], torch.dtype], StateDeclaration]
-    """The state of a model with this config, without its weights: (Hugging Face config, dtype) → declaration."""
+    read_config: Callable[[Mapping[str, Any], int | None], Any]
+    """(Hugging Face config, context length or None) → the family's own config."""
+    make: Callable[[Any, Mapping[str, Tensor], Numerics, torch.device, bool], Model]
+    """(config, tensors by Hugging Face name, numerics, device, drafting) → the model."""
+    declare: Callable[[Any, torch.dtype, int], StateDeclaration]
+    """(config, dtype, layers for further tokens) → the state."""
+
+    def declare_state(self, config: Mapping[str, Any], dtype: torch.dtype, *, drafting: bool = False) -> StateDeclaration:
+        """The state of a model with this Hugging Face config, without its weights."""
+        own = self.read_config(config, None)
+        return self.declare(own, dtype, getattr(own, "num_draft_layers", 0) if drafting else 0)
 
 
 def build_model(
@@ -50,7 +58,8 @@ def build_model(
     if family is None:
         raise ValueError(f"architecture: got {checkpoint.architecture!r}, allowed {', '.join(sorted(MODEL_FAMILIES))}")
     drafting = drafting and has_draft_layers(checkpoint)
-    return family.build(checkpoint.config, checkpoint.tensors, numerics, torch.device(device), context_length, drafting)
+    config = family.read_config(checkpoint.config, context_length)
+    return family.make(config, checkpoint.tensors, numerics, torch.device(device), drafting)
 
 
 def has_draft_layers(checkpoint: Checkpoint) -> bool:
@@ -60,80 +69,20 @@ def has_draft_layers(checkpoint: Checkpoint) -> bool:
     return bool(shapes) and all(name in checkpoint.tensors for name in shapes)
 
 
-def _llama(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    numerics: Numerics,
-    device: torch.device,
-    length: int | None,
-    drafting: bool,
-) -> Model:
-    return Llama(LlamaConfig.from_dict(config, length), tensors, numerics, device)
+def _without_drafts(make: Callable[[Any, Mapping[str, Tensor], Numerics, torch.device], Model]) -> Callable[..., Model]:
+    """For families that have no layers for further tokens."""
+    return lambda config, tensors, numerics, device, drafting: make(config, tensors, numerics, device)
 
 
-def _qwen3(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    numerics: Numerics,
-    device: torch.device,
-    length: int | None,
-    drafting: bool,
-) -> Model:
-    return Qwen3(Qwen3Config.from_dict(config, length), tensors, numerics, device)
-
-
-def _glm4_moe(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    numerics: Numerics,
-    device: torch.device,
-    length: int | None,
-    drafting: bool,
-) -> Model:
-    return Glm4Moe(Glm4MoeConfig.from_dict(config, length), tensors, numerics, device, drafting)
-
-
-def _deepseek_v32(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    numerics: Numerics,
-    device: torch.device,
-    length: int | None,
-    drafting: bool,
-) -> Model:
-    return DeepseekV32(DeepseekV32Config.from_dict(config, length), tensors, numerics, device, drafting)
-
-
-def _deepseek_v4(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    numerics: Numerics,
-    device: torch.device,
-    length: int | None,
-    drafting: bool,
-) -> Model:
-    return DeepseekV4(DeepseekV4Config.from_dict(config, length), tensors, numerics, device, drafting)
-
-
-def _llama_state(config: Mapping[str, Any], dtype: torch.dtype) -> StateDeclaration:
-    read = LlamaConfig.from_dict(config)
-    return StateDeclaration([StateTensor("kv", read.num_layers, (2, read.num_kv_heads, read.head_dim), dtype)])
-
-
-MODEL_FAMILIES: Mapping[str, ModelFamily] = {
-    "llama": ModelFamily("llama", _llama, _llama_state),
-    "qwen3": ModelFamily("qwen3", _qwen3, lambda config, dtype: Qwen3.declare_state(Qwen3Config.from_dict(config), dtype)),
-    "glm4_moe": ModelFamily(
-        "glm4_moe", _glm4_moe, lambda config, dtype: Glm4Moe.declare_state(Glm4MoeConfig.from_dict(config), dtype)
+_FAMILIES = (
+    ModelFamily(
+        "llama", LlamaConfig.from_dict, _without_drafts(Llama), lambda config, dtype, _: Llama.declare_state(config, dtype)
     ),
-    "deepseek_v32": ModelFamily(
-        "deepseek_v32",
-        _deepseek_v32,
-        lambda config, dtype: DeepseekV32.declare_state(DeepseekV32Config.from_dict(config), dtype),
+    ModelFamily(
+        "qwen3", Qwen3Config.from_dict, _without_drafts(Qwen3), lambda config, dtype, _: Qwen3.declare_state(config, dtype)
     ),
-    "deepseek_v4": ModelFamily(
-        "deepseek_v4",
-        _deepseek_v4,
-        lambda config, dtype: DeepseekV4.declare_state(DeepseekV4Config.from_dict(config), dtype),
-    ),
-}
+    ModelFamily("glm4_moe", Glm4MoeConfig.from_dict, Glm4Moe, Glm4Moe.declare_state),
+    ModelFamily("deepseek_v32", DeepseekV32Config.from_dict, DeepseekV32, DeepseekV32.declare_state),
+    ModelFamily("deepseek_v4", DeepseekV4Config.from_dict, DeepseekV4, DeepseekV4.declare_state),
+)
+MODEL_FAMILIES: Mapping[str, ModelFamily] = {family.architecture: family for family in _FAMILIES}
