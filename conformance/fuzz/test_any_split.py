@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from conformance.checker.sse import Frame, SseDecoder
 from conformance.checker.stream_check import StreamCheck
 from conformance.golden.build import accept_cases
+from conformance.golden.case import load_cases
 
 BODY = (
     "\ufeff: hello\n"
@@ -80,6 +82,36 @@ def test_the_verdict_does_not_depend_on_how_bytes_arrive(protocol: str, cuts: li
         check.feed(body[start:end])
 
     assert check.finish() == []
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+def test_every_reject_golden_gets_the_same_verdict_in_any_framing(protocol: str, line_end: bytes) -> None:
+    """A byte order mark, comments before each field, other line ends, seven bytes at a time: rule, event, place, got."""
+    for case in load_cases(protocol, "reject"):
+        body = case.encode()
+        framed = re.sub(rb"(?m)^(?=event:|data:)", b": note\n", body).replace(b"\n", line_end)
+        other = StreamCheck(protocol, case.profile)
+        for start in range(0, len(framed) + 3, 7):
+            other.feed((b"\xef\xbb\xbf" + framed)[start : start + 7])
+        plain = StreamCheck(protocol, case.profile)
+        plain.feed(body)
+
+        assert other.finish() == plain.finish() != [], case.id
+
+
+def test_line_separators_in_data_end_no_line_and_no_frame() -> None:
+    """U+2028, U+2029 and U+0085 raw in the bytes: text of a stream that is right, and of one that is not."""
+    for protocol in ("chat", "responses", "messages"):
+        case = next(case for case in accept_cases(protocol) if case.id.endswith("text/plain"))
+        body = case.encode().replace(b"Hel", "\u2028\u2029\u0085".encode())
+        right, wrong = StreamCheck(protocol), StreamCheck(protocol)
+        right.feed(body)
+        wrong.feed(body[: len(body) // 2])
+
+        assert right.finish() == []
+        assert right.num_events == len(case.frames)
+        assert wrong.finish() != []
 
 
 def test_memory_does_not_grow_with_the_stream() -> None:

@@ -119,7 +119,7 @@ def test_check_imports_neither_the_server_nor_torch(tmp_path: Path) -> None:
 
 
 def test_ten_megabytes_are_judged_quickly(tmp_path: Path) -> None:
-    """The bar is 2 s of one idle core; CPU time, and four times the bar, keep this true on a busy machine."""
+    """In CPU time, which a busy machine does not stretch."""
     data = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word "}}
     delta = f"event: content_block_delta\ndata: {json.dumps(data)}\n\n".encode()
     frames = case_of("messages", "text/one-piece").encode().split(b"event: content_block_delta")
@@ -128,4 +128,4 @@ def test_ten_megabytes_are_judged_quickly(tmp_path: Path) -> None:
     began = time.process_time()
 
     assert main(["check", "--protocol", "messages", str(path)]) == 0
-    assert time.process_time() - began < 8.0
+    assert time.process_time() - began < 2.0
