@@ -92,7 +92,7 @@ async def test_a_state_that_was_given_up_is_called_evicted() -> None:
 async def test_a_request_that_still_ran_had_no_state_to_give(tiny: Stage) -> None:
     model = tiny.engine.models[0].id
     body = {"model": model, "messages": said(LONG), "temperature": 0, "seed": 1, "ignore_eos": True}
-    first = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 200}))
+    first = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 60}))
     while not tiny.recorder.records("") or tiny.recorder.records("")[0].started_at is None:
         await asyncio.sleep(0.005)
 

@@ -55,9 +55,9 @@ class _Block:
 
 @dataclass(frozen=True)
 class Use:
-    """Which request last kept or reused a state, and when (milliseconds since 1970)."""
+    """Which recorded request left a state, and when it was last used (milliseconds since 1970)."""
 
-    request_id: str
+    request_id: str | None
     at_ms: float
 
 

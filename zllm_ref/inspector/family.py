@@ -123,7 +123,7 @@ FAMILIES: Mapping[str, Family] = {
             _REGISTRY,
             (
                 *_hard("the prompt opens <think>", "the prompt closes </think>"),
-                *_soft("the effort stands as a number at the front ({})", "low", "medium", "high", "max"),
+                *_soft("the effort stands as a number at the front ({})", "20", "50", "80"),
             ),
         ),
         Family(

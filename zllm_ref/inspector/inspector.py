@@ -182,9 +182,11 @@ class Inspector:
         uses: dict[str, Use] = {}
         for record in self._recorder.records(caller.owner):
             at_ms = record.received_at_ms + 1000 * ((record.ended_at or record.received) - record.received)
-            for cache_id in (record.hit_cache_id, record.kept_cache_id):
-                if cache_id is not None:
-                    uses[cache_id] = Use(record.request_id, at_ms)
+            if record.kept_cache_id is not None:
+                uses[record.kept_cache_id] = Use(record.request_id, at_ms)
+            if record.hit_cache_id is not None:
+                maker = uses.get(record.hit_cache_id)
+                uses[record.hit_cache_id] = Use(maker.request_id if maker is not None else None, at_ms)
         return cache_contents.tree(
             loaded.cache,
             loaded.vocabulary,
