@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from zllm_ref.runtime.draft.dspark import Dspark, DsparkDrafter, seeded_dspark
-from zllm_ref.runtime.draft.dspark.drafter import CACHE, LEAST_CONTEXT
+from zllm_ref.runtime.draft.dspark.drafter import LEAST_CONTEXT
+from zllm_ref.runtime.draft.dspark.shape import CACHE
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics

@@ -27,8 +27,9 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     console.print(_families())
     console.print(_published())
+    console.print(_drafters())
     console.print(_names())
-    wrong = [model.name for model in PUBLISHED_MODELS if model.state.bytes_per_token != model.formula_bytes]
+    wrong = [model.name for model in PUBLISHED_MODELS if not model.holds]
     if wrong:
         console.print(f"[bold red]not what the formula gives[/]: {', '.join(wrong)}")
     return 1 if wrong else 0
@@ -66,7 +67,7 @@ def _published() -> Table:
     table = Table(title="saved states of published models, bfloat16")
     table.add_column("model")
     table.add_column("architecture")
-    for column in ("bytes per token", "by formula", "fixed bytes", "100,000 tokens"):
+    for column in ("bytes per token", "by formula", "fixed bytes", "100,000 tokens", "own drafts add", "by formula"):
         table.add_column(column, justify="right")
     table.add_column("formula: layers × values × bytes ÷ tokens a row")
     for model in PUBLISHED_MODELS:
@@ -79,7 +80,40 @@ def _published() -> Table:
             f"{model.formula_bytes:,}" if equal else f"[bold red]{model.formula_bytes:,}[/]",
             f"{state.fixed_bytes:,}",
             _size(state, 100_000),
+            _per_token_and_fixed(model.draft_state.bytes_per_token, model.draft_state.fixed_bytes),
+            _per_token_and_fixed(*model.draft_formula_bytes),
             model.formula_text,
+        )
+    return table
+
+
+def _per_token_and_fixed(per_token: int, fixed: int) -> str:
+    """Of state that drafting adds: it is advisory, and a snapshot holds it only where drafts are on."""
+    return f"{fixed:,} fixed" if fixed else f"{per_token:,}" if per_token else ""
+
+
+def _drafters() -> Table:
+    """Block drafters that come with this package: what their cache adds, and what their file weighs."""
+    import torch
+    from rich.table import Table
+
+    from zllm_ref.runtime.draft.dspark.weights import PACKAGED, read_weights
+
+    table = Table(title="block drafters (--draft dspark), bfloat16")
+    for column in ("weights", "for the model with digest", "bytes per token", "by formula", "formula", "file"):
+        table.add_column(column)
+    for path in sorted(PACKAGED.glob("*.safetensors")):
+        weights = read_weights(path)
+        shape = weights.shape
+        row = shape.cache(torch.bfloat16).row_bytes
+        formula = shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
+        table.add_row(
+            path.name,
+            weights.target[:16],
+            f"{row:,}",
+            f"{formula:,}" if formula == row else f"[bold red]{formula:,}[/]",
+            f"{shape.layers}×{2 * shape.kv_heads * shape.head_dim}×2",
+            f"{path.stat().st_size:,} bytes",
         )
     return table
 

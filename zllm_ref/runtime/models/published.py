@@ -26,6 +26,8 @@ class PublishedModel:
     name: str
     config: Mapping[str, Any]
     formula: tuple[tuple[int, int, int, int], ...]
+    draft_formula: tuple[tuple[int, int, int, int], ...] = ()
+    """Of what its layers for further tokens add: bytes per token, or of a window, which does not grow (0 tokens a row)."""
 
     @property
     def architecture(self) -> str:
@@ -36,12 +38,36 @@ class PublishedModel:
         return MODEL_FAMILIES[self.architecture].declare_state(self.config, torch.bfloat16)
 
     @property
+    def draft_state(self) -> StateDeclaration:
+        """The tensors that drafting adds."""
+        both = MODEL_FAMILIES[self.architecture].declare_state(self.config, torch.bfloat16, drafting=True)
+        return StateDeclaration(both.tensors[len(self.state.tensors) :])
+
+    @property
     def formula_bytes(self) -> int:
-        return sum(-(-math.prod(term[:3]) // term[3]) for term in self.formula)
+        return _bytes(self.formula)
 
     @property
     def formula_text(self) -> str:
         return " + ".join("×".join(map(str, term[:3])) + (f"÷{term[3]}" if term[3] > 1 else "") for term in self.formula)
+
+    @property
+    def draft_formula_bytes(self) -> tuple[int, int]:
+        """(a token, fixed)."""
+        return (
+            _bytes(tuple(term for term in self.draft_formula if term[3])),
+            sum(math.prod(term[:3]) for term in self.draft_formula if not term[3]),
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Both declarations have the bytes of their formulas."""
+        draft = (self.draft_state.bytes_per_token, self.draft_state.fixed_bytes)
+        return self.state.bytes_per_token == self.formula_bytes and draft == self.draft_formula_bytes
+
+
+def _bytes(formula: tuple[tuple[int, int, int, int], ...]) -> int:
+    return sum(-(-math.prod(term[:3]) // term[3]) for term in formula)
 
 
 def _keys_and_values(layers: int, kv_heads: int, head_dim: int) -> tuple[tuple[int, int, int, int], ...]:
@@ -98,6 +124,7 @@ PUBLISHED_MODELS: tuple[PublishedModel, ...] = (
             "num_nextn_predict_layers": 1,
         },
         _keys_and_values(46, 8, 128),
+        draft_formula=_keys_and_values(1, 8, 128),
     ),
     PublishedModel(
         "DeepSeek-V3.2",
@@ -121,6 +148,7 @@ PUBLISHED_MODELS: tuple[PublishedModel, ...] = (
             "num_nextn_predict_layers": 1,
         },
         ((61, 512 + 64, BFLOAT16_BYTES, 1), (61, 128, BFLOAT16_BYTES, 1)),
+        draft_formula=((1, 512 + 64, BFLOAT16_BYTES, 1), (1, 128, BFLOAT16_BYTES, 1)),
     ),
     PublishedModel(
         "DeepSeek-V4-Flash",
@@ -144,5 +172,6 @@ PUBLISHED_MODELS: tuple[PublishedModel, ...] = (
             "num_nextn_predict_layers": 1,
         },
         ((21, 512, BFLOAT16_BYTES, 4), (21, 128, BFLOAT16_BYTES, 4), (20, 512, BFLOAT16_BYTES, 128)),
+        draft_formula=((1, 128 * 512, BFLOAT16_BYTES, 0),),
     ),
 )

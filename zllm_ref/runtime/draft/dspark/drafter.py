@@ -22,9 +22,9 @@ from torch import Tensor
 
 from zllm_ref.runtime.draft.dspark.block import BlockContext, DsparkBlock
 from zllm_ref.runtime.draft.dspark.heads import DsparkHeads
+from zllm_ref.runtime.draft.dspark.shape import CACHE
 from zllm_ref.runtime.state import SessionState
 
-CACHE = "dspark_kv"
 LEAST_CONTEXT = 8
 """Newest rows of the context without which nothing is guessed; fewer where the sequence is shorter."""
 

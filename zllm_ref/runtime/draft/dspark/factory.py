@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zllm_ref.runtime.draft.dspark.block import DsparkBlock
-from zllm_ref.runtime.draft.dspark.drafter import CACHE, DsparkDrafter
+from zllm_ref.runtime.draft.dspark.drafter import DsparkDrafter
 from zllm_ref.runtime.draft.dspark.heads import DsparkHeads
 from zllm_ref.runtime.draft.dspark.shape import DsparkShape
 from zllm_ref.runtime.draft.dspark.weights import DsparkWeights, fresh_weights, packaged_weights, read_weights
@@ -47,8 +47,7 @@ class Dspark:
         self.feature_layers = shape.feature_layers
         self.digest = weights.digest
         dtype, device = model.numerics.dtype, model.device
-        row = (2, shape.kv_heads, shape.head_dim)
-        self.state_tensors: tuple[StateTensor, ...] = (StateTensor(CACHE, shape.layers, row, dtype, advisory=True),)
+        self.state_tensors: tuple[StateTensor, ...] = (shape.cache(dtype),)
         tensors = weights.cast(dtype, device)
         rope = build_rope(shape.head_dim, shape.rope_theta, model.context_length + shape.block, dtype, device)
         self.block = DsparkBlock(shape, tensors, model.numerics, rope)

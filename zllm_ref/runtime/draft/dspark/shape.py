@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from zllm_ref.runtime.state import StateTensor
 from zllm_ref.runtime.weights.checkpoint import CheckpointError, Shapes
 
+CACHE = "dspark_kv"
+"""The state tensor of a drafter."""
 KEY_SLOTS = 128
 """Keys that a guess attends to, always so many: the newest rows of the context, then the block itself."""
 MOST_BLOCK = 16
@@ -42,6 +47,10 @@ class DsparkShape:
     def window(self) -> int:
         """Rows of the context that a guess reads, the newest ones."""
         return KEY_SLOTS - self.block
+
+    def cache(self, dtype: torch.dtype) -> StateTensor:
+        """What a drafter of this shape keeps in a session's state: keys and values of every token, for every layer."""
+        return StateTensor(CACHE, self.layers, (2, self.kv_heads, self.head_dim), dtype, advisory=True)
 
     def parameter_shapes(self) -> Shapes:
         """Every tensor of the file, by name."""
