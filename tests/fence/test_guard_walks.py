@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.fence.vocabularies import text_mode_vocabulary
 from zllm_ref.canonical.request import FunctionTool, ToolChoiceAuto
 from zllm_ref.dialect import dialect_for
 from zllm_ref.dialect.definitions import DEFINITIONS
@@ -15,10 +18,12 @@ from zllm_ref.fence.token_log import CHUNK, TokenLog
 from zllm_ref.tokenizer import byte_vocabulary
 
 VOCABULARY = byte_vocabulary()
-COMPILER = FenceCompiler(VOCABULARY)
+COMPILERS = (FenceCompiler(VOCABULARY), FenceCompiler(text_mode_vocabulary()))
+"""Triggers that have ids, and triggers that are spelled."""
 WORDS = piece_kinds([f" w{'abcdefghij'[n % 10]}{'abcdefghij'[n // 10]}".encode() for n in range(100)])
-TIGHT = GuardSettings(copies=2, repeated_words=8, repeated_token=6, repeated_quiet=12, restart_opening=3, restart_words=1,
-                      restart_between=2, reasoning_budget=90)  # fmt: skip
+TIGHT = GuardSettings(copies=3, repeated_words=26, repeated_token=24, repeated_quiet=36, restart_opening=6, restart_words=1,
+                      restart_between=2, reasoning_budget=70)  # fmt: skip
+"""Sees much within a few dozen tokens, and still takes most of them for calm."""
 
 
 def plainly_loops(tokens: list[int], settings: GuardSettings) -> bool:
@@ -42,6 +47,7 @@ def plainly_loops(tokens: list[int], settings: GuardSettings) -> bool:
 @example([], [0] * 7 + [1], GuardSettings())
 @example([5], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2], GuardSettings())
 @example([], [1], GuardSettings())
+@example([9, 8, 7], [0] * 7 + [1], GuardSettings())  # every look falls into the run of one word inside the pattern
 def test_a_loop_is_seen_at_the_token_that_makes_it_one(before: list[int], pattern: list[int], settings: GuardSettings) -> None:
     tokens = before + pattern * (2 + max(96, 4 * len(pattern)) // len(pattern))
     guard = GenerationGuard(settings, WORDS, Phase.TEXT)
@@ -55,6 +61,8 @@ def test_a_loop_is_seen_at_the_token_that_makes_it_one(before: list[int], patter
 
 
 @given(st.lists(st.integers(0, 6), max_size=200), st.integers(1, 3))
+@example([0, 1, 0, 5, 1, 6, 6, 0, 5, 3], 3)  # a passage that begins alike for the third time, between two looks
+@example(random.Random(1).choices([0, 1, 2, 5, 6], k=80), 1)  # a budget that ends between two looks
 def test_calm_tokens_change_nothing_that_an_advance_would_have_changed(ids: list[int], times: int) -> None:
     kinds = piece_kinds([b" one", b" two", b"3", b"\n", b"```", " 四".encode(), b" five"])
     short, long = (GenerationGuard(TIGHT, kinds, Phase.REASONING) for _ in range(2))
@@ -65,8 +73,8 @@ def test_calm_tokens_change_nothing_that_an_advance_would_have_changed(ids: list
         assert (short.verdict, short.excluded, short.explain()) == (long.verdict, long.excluded, long.explain())
 
 
-def begin(name: str, starts_in_reasoning: bool) -> TokenFence:
-    dialect = dialect_for(None, VOCABULARY, name)
+def begin(name: str, starts_in_reasoning: bool, compiler: FenceCompiler = COMPILERS[0]) -> TokenFence:
+    dialect = dialect_for(None, compiler.vocabulary, name)
     tools = (FunctionTool("list_rooms"),)
     request = FenceRequest(
         dialect.fence_grammar(tools),
@@ -75,7 +83,7 @@ def begin(name: str, starts_in_reasoning: bool) -> TokenFence:
         starts_in_reasoning=starts_in_reasoning and dialect.definition.reasoning is not None,
         may_open_reasoning=False,
     )
-    fence = build_fence(request, COMPILER, TIGHT)
+    fence = build_fence(request, compiler, TIGHT)
     assert fence is not None
     return fence
 
@@ -89,22 +97,26 @@ def assert_same(walked: TokenFence, fresh: TokenFence) -> None:
     assert walked.explain() == fresh.explain()
 
 
-texts = st.lists(st.sampled_from(["a", "<", "\n", "one two ", "1", "```", "x < y", "</", "<tool_cal", "\n\n<"]), max_size=30).map(
-    "".join
-)
+texts = st.lists(
+    st.sampled_from(
+        ["a", "<", "\n", "one two ", "1", "```", "x < y", "</", "<tool_cal", "</think", "<｜DSML", "\n\n<", "abcdefghijklm"]
+    ),
+    max_size=40,
+).map("".join)
 
 
-@given(st.sampled_from(sorted(DEFINITIONS)), st.booleans(), texts, st.data())
+@settings(max_examples=max(60, settings().max_examples))
+@given(st.sampled_from(sorted(DEFINITIONS)), st.booleans(), st.sampled_from(COMPILERS), texts, st.data())
 def test_a_fence_that_was_cloned_and_rolled_back_in_free_text_is_a_fresh_one(
-    name: str, starts_in_reasoning: bool, text: str, data: st.DataObject
+    name: str, starts_in_reasoning: bool, compiler: FenceCompiler, text: str, data: st.DataObject
 ) -> None:
-    walked, said = begin(name, starts_in_reasoning), list[int]()
+    walked, said = begin(name, starts_in_reasoning, compiler), list[int]()
     wanted = VOCABULARY.encode_text(text)
-    for _ in range(5):
-        back = data.draw(st.integers(0, len(said)))
+    for _ in range(6):
+        back = data.draw(st.integers(0, min(len(said), data.draw(st.sampled_from([3, 400])))))
         walked.rollback(back)
         del said[len(said) - back :]
-        for token_id in wanted[len(said) : len(said) + data.draw(st.integers(0, 60))]:
+        for token_id in wanted[len(said) : len(said) + data.draw(st.integers(0, 90))]:
             next_id = (tuple(walked.forced()) or (token_id,))[0]
             if walked.legal_prefix((next_id,)) != 1:
                 break
@@ -118,10 +130,36 @@ def test_a_fence_that_was_cloned_and_rolled_back_in_free_text_is_a_fresh_one(
                 if draft.legal_prefix((token_id,)) == 1:
                     draft.advance(token_id)
 
-        fresh = begin(name, starts_in_reasoning)
+        fresh = begin(name, starts_in_reasoning, compiler)
         for token_id in said:
             fresh.advance(token_id)
         assert_same(walked, fresh)
+
+
+@pytest.mark.parametrize("name", [name for name in DEFINITIONS if name.startswith("dsml")])
+def test_a_bracket_arms_the_trigger_however_often_it_was_seen_before(name: str) -> None:
+    fence = begin(name, False)
+    for token_id in VOCABULARY.encode_text("a < b < c << d <"):
+        fence.advance(token_id)
+
+    assert fence.legal_prefix((VOCABULARY.markers["｜DSML｜"],)) == 1
+    fence.rollback(1)
+    assert fence.legal_prefix((VOCABULARY.markers["｜DSML｜"],)) == 0
+
+
+def test_a_rollback_among_calm_tokens_leaves_a_later_one_right() -> None:
+    for _ in range(2):  # the second time all letters are known to be calm
+        fence = begin("dsml-v4", False)
+        for token_id in VOCABULARY.encode_text("pq<rst"):
+            fence.advance(token_id)
+        fence.rollback(1)
+        fence.advance(ord("<"))
+        fence.rollback(3)
+
+    fresh = begin("dsml-v4", False)
+    for token_id in VOCABULARY.encode_text("pq<"):
+        fresh.advance(token_id)
+    assert_same(fence, fresh)
 
 
 def test_more_than_was_advanced_cannot_be_taken_back_and_nothing_has_changed() -> None:
