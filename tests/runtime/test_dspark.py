@@ -114,26 +114,32 @@ def test_the_same_training_gives_the_same_bits(model: Llama, answers: list[Answe
 
 
 def test_training_and_guessing_compute_the_same_chances(model: Llama, answers: list[Answer], tmp_path: Path) -> None:
-    """The first guess of each block: from there on a drafter stands on its own guesses, and training on what came."""
+    """A drafter's guesses, given to the trainer as what came: each is its best one, with the same chance."""
     weights = trained(model, answers)
     weights.save(tmp_path / "weights")
-    trainer = DsparkTrainer(replace(weights, tensors={k: v.float() for k, v in load_file(tmp_path / "weights").items()}),
-                            model.embedding, model.head, PLAN)  # fmt: skip
-    blocks = take_blocks(SHAPE, answers[:1], 6, random.Random(5))
+    stored = replace(weights, tensors={name: tensor.float() for name, tensor in load_file(tmp_path / "weights").items()})
+    trainer = DsparkTrainer(stored, model.embedding, model.head, PLAN)
     factory = load_dspark(tmp_path / "weights", model, 512)
     declaration = StateDeclaration([*model.state.tensors, *factory.state_tensors])
+    blocks = take_blocks(SHAPE, answers[:1], 6, random.Random(5))
 
-    with torch.no_grad():
-        logs, evidence, _, _ = trainer._guesses(blocks, None)
-        learnt = factory.heads.chances(evidence[:, 0], torch.zeros(6, dtype=torch.int64))
-
-    for number, start in enumerate(blocks.starts.tolist()):
+    guesses, chances = [], []
+    for start in blocks.starts.tolist():
         drafter = factory.begin(SessionState(declaration, 64, model.device), [])
-        drafter.follow(0, answers[0].features[:start], answers[0].ids[1 : start + 1].tolist())
         with torch.inference_mode():
-            first = drafter.propose(5)[0]
-        assert logs[number, 0, first] >= logs[number, 0].max() - 0.05  # bfloat16: other shapes, other last bits
-        assert drafter.chances()[0] == pytest.approx(float(learnt[number]), abs=0.02)
+            drafter.follow(0, answers[0].features[:start], answers[0].ids[1 : start + 1].tolist())
+            guesses.append(drafter.propose(5))
+        chances.append(drafter.chances())
+    came = torch.cat((blocks.ids[:, :1], torch.tensor(guesses)), 1)
+    with torch.no_grad():
+        logs, evidence, right, _ = trainer._guesses(replace(blocks, ids=came), None)
+        learnt = factory.heads.chances(evidence.flatten(), torch.arange(5).repeat(6)).view(6, 5)
+
+    best, said = logs.max(-1).values, logs.gather(-1, torch.tensor(guesses)[..., None])[..., 0]  # id = place: 64 of 64
+    assert bool((said >= best - 0.05).all())  # bfloat16: other shapes, other last bits
+    assert float(right.mean()) > 0.8
+    assert torch.allclose(learnt, torch.tensor(chances), atol=0.02)
+    assert len({tuple(row) for row in guesses}) > 1
 
 
 def test_frequent_ids_come_first_and_small_ones_fill_up(answers: list[Answer]) -> None:
