@@ -106,12 +106,13 @@ def test_one_too_many_is_told_when_to_come_back_in_its_own_words(tmp_path: Path)
         chat = {"model": "scripted", "stream": True, "messages": [{"role": "user", "content": "x"}]}
         first, second = server.openai(), server.anthropic()
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=chat, timeout=20) as running:
-            next(running.iter_text())
+            pieces = running.iter_text()  # kept: an iterator that is dropped closes the connection
+            next(pieces)
             with pytest.raises(openai.RateLimitError) as limited:
                 first.responses.create(model="scripted", input="x")
             with pytest.raises(anthropic.APIStatusError) as overloaded:
                 second.messages.create(model="scripted", max_tokens=9, messages=[{"role": "user", "content": "x"}])
-            running.read()
+            assert "[DONE]" in "".join(pieces)
         assert httpx.post(f"{server.url}/v1/chat/completions", json={**chat, "stream": False}, timeout=20).status_code == 200
     finally:
         server.stop()
