@@ -153,10 +153,12 @@ async def test_frames_carry_the_tokens_that_they_tell_of(scripted: Stage) -> Non
 async def test_a_whole_answer_is_one_frame_with_the_tokens_of_all(scripted: Stage) -> None:
     name, said = await scripted.chat([SYSTEM, QUESTION], tools=TOOLS)
 
-    frames = (await scripted.get(f"requests/{name}/wire"))["response"]["frames"]
+    response = (await scripted.get(f"requests/{name}/wire"))["response"]
+    frames = response["frames"]
     axis = (await scripted.get(f"requests/{name}"))["axis"]
 
-    assert len(frames) == 1
+    assert len(frames) == response["num_frames"] == 1
+    assert response["cut"] == 0
     assert frames[0]["event"] is None
     assert json.loads(frames[0]["data"])["choices"][0]["message"]["content"] == said["content"]
     assert frames[0]["tokens"] == [axis["prompt"], axis["prompt"] + axis["output"]]

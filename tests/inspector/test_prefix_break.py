@@ -74,7 +74,7 @@ async def test_a_little_more_in_another_namespace_is_not_the_cause(tiny: Stage) 
 
 async def test_a_state_that_was_given_up_is_called_evicted() -> None:
     """Room for one request only: the second one's state takes the first one's place."""
-    stage = new_stage("tiny-llama", cache=CacheSettings(resident_bytes=1_400_000))
+    stage = new_stage("tiny-llama", cache=CacheSettings(resident_bytes=2_200_000))
     try:
         await stage.chat(said("plum " * 80), max_tokens=2)
         for index in range(4):

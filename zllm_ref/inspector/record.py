@@ -173,9 +173,8 @@ class Record:
     def on_body(self, status: int, text: str) -> None:
         """A whole answer goes out in one piece."""
         self.status = status
-        cut = max(0, len(text) - MOST_BODY_BYTES)
-        self.num_frames += 1
-        self.frames_cut += cut
+        self.num_frames = 1  # what it was folded from is not what went out
+        self.frames_cut = max(0, len(text) - MOST_BODY_BYTES)
         kept = text[:MOST_BODY_BYTES]
         self.frames = [SentFrame(self._clock(), None, kept, None)]
         self._touch(self, sys.getsizeof(kept) + _FRAME_OVERHEAD - self._frame_bytes)
