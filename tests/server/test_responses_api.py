@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -178,6 +179,47 @@ def test_a_background_stream_is_taken_up_again_with_the_same_numbers(serve: Serv
     assert live[-1].type == "response.completed"
     assert [event.to_dict() for event in later] == [event.to_dict() for event in (seen + live)[11:]]
     assert not server.engine.generations[0].cancelled.is_set()
+
+
+def test_a_background_response_is_queued_until_its_first_token(serve: Serve) -> None:
+    gate = threading.Event()
+    server = serve(FakeEngine(script=SLOW, pause_seconds=0.005, gate=gate))
+    client = openai_client(server.url)
+    stream = iter(client.responses.create(model="fake", input="a", background=True, stream=True))
+
+    first = [next(stream), next(stream)]
+    identity = first[0].response.id  # type: ignore[union-attr]
+    waiting = client.responses.retrieve(identity).status
+    gate.set()
+    third = next(stream)
+    running = client.responses.retrieve(identity).status
+    rest = list(stream)
+
+    assert [event.type for event in (*first, third)] == ["response.created", "response.queued", "response.in_progress"]
+    assert [event.response.status for event in (*first, third)] == ["queued", "queued", "in_progress"]  # type: ignore[union-attr]
+    assert (waiting, running) == ("queued", "in_progress")
+    assert rest[-1].type == "response.completed"
+
+
+def test_what_was_heard_before_a_crash_is_there_after_it(serve: Serve, tmp_path: Path) -> None:
+    """A copy of the files of a running server is what a killed one leaves behind."""
+    server = serve(FakeEngine(script=SLOW, pause_seconds=0.005), state_directory=tmp_path / "one")
+    heard: list[Any] = []
+    for event in openai_client(server.url).responses.create(model="fake", input="a", background=True, stream=True):
+        heard.append(event)
+        if len(heard) == 40:
+            break
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+
+    client = openai_client(serve(state_directory=tmp_path / "two").url)
+    found = client.responses.retrieve(heard[0].response.id)
+    after = list(client.responses.retrieve(heard[0].response.id, stream=True, starting_after=heard[-1].sequence_number))
+
+    assert found.status == "failed"
+    assert found.output_text.startswith("".join(event.delta for event in heard if event.type == "response.output_text.delta"))
+    assert [event.sequence_number for event in heard + after] == list(range(40 + len(after)))
+    assert after[-1].type == "response.failed"
+    assert after[-1].response.to_dict() == found.to_dict()
 
 
 def test_a_background_response_can_be_cancelled(serve: Serve) -> None:
