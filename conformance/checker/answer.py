@@ -63,6 +63,10 @@ class Answer:
     logprobs: list[dict[str, Any]] = field(default_factory=list)
     num_choices: int = 1
 
+    def was_cut(self, max_tokens: int) -> bool:
+        """The limit ended it, whether the target says so or not."""
+        return self.end == "length" or (self.counts.completion or 0) >= max_tokens
+
 
 def read_answer(exchange: Exchange) -> Answer:
     """The answer in an exchange with status 200."""

@@ -75,8 +75,9 @@ class Run:
         )  # fmt: skip
         known = self.options.known_failing.get(outcome.id)
         if known is not None:
-            outcome.is_known = outcome.verdict is not Verdict.PASS
-            if outcome.verdict is Verdict.PASS:
+            passes = outcome.verdict is Verdict.PASS and not any(one.level == "MUST" for one in outcome.broken)
+            outcome.is_known = not passes
+            if passes:
                 outcome.verdict = Verdict.FAIL
                 outcome.reason = f"passes, but is listed as known failing ({known}): take it off the list"
         self.outcomes.append(outcome)

@@ -109,7 +109,7 @@ def structured_output(probe: Probe) -> None:
     question = ask("Is it raining in Paris? Answer as JSON.", schema=_SCHEMA, max_tokens=128)
     for stream in (True, False):
         answer = probe.ask(question, stream=stream)
-        probe.need(answer.end != "length", "the answer was cut by the token limit")
+        probe.need(not answer.was_cut(128), "the answer was cut by the token limit")
         probe.expect("X9", _validates(answer.text), "an object of the schema", answer.text, answer.exchange)
 
 

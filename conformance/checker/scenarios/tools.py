@@ -39,7 +39,7 @@ def tools_unary(probe: Probe) -> None:
     question = ask(_QUESTION, tools=(WEATHER,), tool_choice="required", max_tokens=256)
     streamed, first, second = probe.ask(question), probe.ask(question, stream=False), probe.ask(question, stream=False)
 
-    probe.need(first.end != "length", "the call was cut by the token limit")
+    probe.need(not first.was_cut(256), "the call was cut by the token limit")
     for answer in (streamed, first):
         probe.expect(_RULE[probe.protocol], bool(answer.calls), "at least one call", answer.text, answer.exchange)
         _check_calls(probe, answer, {"get_weather": WEATHER})
@@ -82,7 +82,7 @@ def tool_result(probe: Probe) -> None:
     """The second turn: the call and its result come back and are accepted; ids never collide."""
     question = Ask((User(_QUESTION),), tools=(WEATHER,), tool_choice="required", max_tokens=256)
     first = probe.ask(question)
-    probe.need(first.calls and first.end != "length", "no whole call came")
+    probe.need(first.calls and not first.was_cut(256), "no whole call came")
     results = tuple(Result(call, "sunny, 21 degrees") for call in first.calls)
     second = probe.ask(Ask((User(_QUESTION), Said(first), *results), tools=(WEATHER,), max_tokens=128))
     again = probe.ask(question)
@@ -101,7 +101,7 @@ def tool_echo(probe: Probe) -> None:
     """Does the turn after a tool call still hit all of the turn before it?"""
     system = "You are a careful assistant. " + "Rule: answer briefly and truthfully. " * 40
     first = probe.ask(Ask((User(_QUESTION),), system=system, tools=(WEATHER,), tool_choice="required", max_tokens=256))
-    probe.need(first.calls and first.end != "length", "no whole call came")
+    probe.need(first.calls and not first.was_cut(256), "no whole call came")
     results = tuple(Result(call, "sunny") for call in first.calls)
     second = probe.ask(Ask((User(_QUESTION), Said(first), *results), system=system, tools=(WEATHER,), max_tokens=64))
 
@@ -116,7 +116,7 @@ def _check_calls(probe: Probe, answer: Answer, tools: dict[str, dict[str, object
     for call in answer.calls:
         tool = tools.get(call.name)
         is_known = probe.expect(rule, tool is not None, sorted(tools), call.name, answer.exchange)
-        if not is_known or tool is None or answer.end == "length":
+        if not is_known or tool is None or answer.was_cut(256):
             continue
         value = call.value()
         probe.expect(rule, isinstance(value, dict), "an object", call.arguments, answer.exchange)
