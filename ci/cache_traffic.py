@@ -61,10 +61,11 @@ class Request:
 
 @dataclass
 class Conversation:
-    """An agent's conversation: its states so far, each a whole list of tokens."""
+    """An agent's conversation: its tokens, and the lengths at which requests ended. Who goes back leaves what came after."""
 
     agent: np.ndarray
-    states: list[np.ndarray] = field(default_factory=list)
+    ids: np.ndarray
+    ends: list[int] = field(default_factory=list)
     is_new: bool = True
 
 
@@ -110,15 +111,17 @@ def day(conversations: int, requests: int, seed: int = 1, scale: float = 1.0) ->
     numbers = np.random.default_rng(seed)
     agents = [fresh(numbers, max(2, int(size * scale))) for size in FIRST_REQUESTS]
     seen_agents: set[int] = set()
-    all_conversations = [Conversation(agents[number % len(agents)]) for number in range(conversations)]
+    all_conversations = [Conversation(agents[number % len(agents)], fresh(numbers, 0)) for number in range(conversations)]
     for _, number in sorted(moments(draw, conversations, requests)):
         conversation = all_conversations[number]
-        if not conversation.states or len(conversation.states[-1]) > CONTEXT_TOKENS * scale:
-            summary = fresh(numbers, int(SUMMARY_TOKENS * scale)) if conversation.states else fresh(numbers, 0)
-            conversation.states = [np.concatenate([conversation.agent, summary])]
+        if not conversation.ends or conversation.ends[-1] > CONTEXT_TOKENS * scale:
+            summary = fresh(numbers, int(SUMMARY_TOKENS * scale) if conversation.ends else 0)
+            conversation.ids = np.concatenate([conversation.agent, summary])
+            conversation.ends = [len(conversation.ids)]
             conversation.is_new = True
-        goes_back = len(conversation.states) > 2 and draw.random() < 0.05
-        base = conversation.states[draw.randrange(len(conversation.states))] if goes_back else conversation.states[-1]
+        if len(conversation.ends) > 2 and draw.random() < 0.05:
+            del conversation.ends[draw.randrange(1, len(conversation.ends)) :]
+        base = conversation.ids[: conversation.ends[-1]]
         asked = fresh(numbers, max(1, int(draw.choice(NEW_TOKENS) * scale)))
         answer = fresh(numbers, max(1, int(draw.choice(ANSWER_TOKENS) * scale)))
         ids = np.concatenate([base, asked, answer])
@@ -127,7 +130,8 @@ def day(conversations: int, requests: int, seed: int = 1, scale: float = 1.0) ->
             new += len(base) - (len(conversation.agent) if number % len(agents) in seen_agents else 0)
             seen_agents.add(number % len(agents))
             conversation.is_new = False
-        conversation.states.append(ids)
+        conversation.ids = ids
+        conversation.ends.append(len(ids))
         yield Request(ids, len(base) + len(asked), new)
 
 
@@ -258,6 +262,8 @@ class RowsCodec:
 
 
 class Rows:
+    uploads = False
+
     def __init__(self, num_tokens: int) -> None:
         self.memory = memoryview(bytearray(num_tokens * TOKEN_BYTES))
 

@@ -30,6 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="where the equivalence tests run: cpu or cuda")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was proved holds where it was proved."""
+    device = str(config.getoption("--device", default="cpu"))
+    if device == "cpu":
+        why = "none here" if not torch.cuda.is_available() else "not asked for"
+        terminalreporter.write_line(f"proved on the CPU; the same on a GPU ({why}) is unproven: --device cuda proves it")
+
+
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
     chosen = str(request.config.getoption("--device", default="cpu"))

@@ -11,7 +11,7 @@ import pytest
 from zllm_ref.runtime.model import Model
 
 from ..restored_process import digest, tiered_cache, whole_prompt
-from ..subjects import prompt_ids, run_whole, subject
+from ..subjects import DTYPES, prompt_ids, run_whole, subject
 from ..test_restored_equals_cold import FOLLOWING, continue_from_disk, save
 from .families import FAMILIES, assert_same_run
 
@@ -26,13 +26,14 @@ def test_a_restored_state_goes_on_like_a_cold_prompt(family: Model, tmp_path: Pa
     assert_same_run(family, went_on, run_whole(family, ids))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "llama"])
-def test_a_new_process_goes_on_like_the_old_one(name: str, device: str, tmp_path: Path) -> None:
-    model = subject(FAMILIES[name], "bfloat16", device=device)
+def test_a_new_process_goes_on_like_the_old_one(name: str, dtype: str, device: str, tmp_path: Path) -> None:
+    model = subject(FAMILIES[name], dtype, device=device)
     ids = whole_prompt(model)
     save(model, tmp_path, ids[:200])
 
-    command = [sys.executable, "-m", "equivalence.restored_process", FAMILIES[name], "bfloat16", device, str(tmp_path)]
+    command = [sys.executable, "-m", "equivalence.restored_process", FAMILIES[name], dtype, device, str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert result.returncode == 0, result.stderr

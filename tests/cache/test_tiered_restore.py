@@ -82,6 +82,60 @@ def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_is_its_o
     assert restore.damaged is None, "nothing was wrong with the snapshot"
 
 
+class Device(ToyTarget):
+    """Another device: what it is sent arrives when the test says so."""
+
+    def __init__(self, num_tokens: int, num_stages: int) -> None:
+        super().__init__(num_tokens, num_stages)
+        self.uploads = True
+        self.read: list[int] = []
+        self.is_read = [threading.Event() for _ in range(num_stages)]
+        self.may_land = threading.Event()
+        self.fails_at = -1
+
+    def row_buffers(self, stage: int, start: int, num_rows: int) -> list[memoryview]:
+        self.is_read[stage].set()
+        return list(super().row_buffers(stage, start, num_rows))
+
+    def stage_landed(self, stage: int) -> None:
+        assert self.may_land.wait(10)
+        if stage == self.fails_at:
+            raise RuntimeError("the device went away")
+        super().stage_landed(stage)
+
+
+@pytest.mark.parametrize("fails_at", [-1, 0, 1])
+def test_later_stages_are_read_while_earlier_ones_are_uploaded(tmp_path: Path, fails_at: int) -> None:
+    server = ToyServer(tmp_path)
+    server.ask(A)
+    server.settle()
+    (entry,) = server.store.entries.values()
+    device = Device(20, 3)
+    device.fails_at = fails_at
+    restore = Restore(plan_restore(server.store, entry, 20, ToyCodec()), ToyCodec(), device, Files(), 3)
+    thread = threading.Thread(target=restore.run)
+
+    thread.start()
+    try:
+        assert all(event.wait(5) for event in device.is_read), "all stages are read while the first upload still runs"
+        assert not restore.is_stage_done(0)
+        assert not restore.is_drained, "uploads are under way"
+    finally:
+        device.may_land.set()
+        thread.join()
+
+    assert restore.is_drained
+    if fails_at < 0:
+        assert device.landed == [0, 1, 2]
+        assert device.holds(A)
+        return
+    assert device.landed == list(range(fails_at)), "nothing is uploaded after a failure"
+    assert restore.failure == "the device went away"
+    assert restore.damaged is None, "the file is not to blame"
+    with pytest.raises(RestoreFailed, match="the device went away"):
+        restore.wait_stage(fails_at)
+
+
 def test_reading_is_left_when_computing_was_measured_to_be_faster(tmp_path: Path) -> None:
     server = ToyServer(tmp_path).restart()
     server.ask(A)

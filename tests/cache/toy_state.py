@@ -92,6 +92,7 @@ class ToyTarget:
         self.fixed = [bytearray(FIXED) for _ in range(2)]
         self.num_stages = num_stages
         self.landed: list[int] = []
+        self.uploads = False
 
     def row_buffers(self, stage: int, start: int, num_rows: int) -> Sequence[memoryview]:
         first, end = ToyCodec().row_stages(self.num_stages)[stage]

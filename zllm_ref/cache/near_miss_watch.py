@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from zllm_ref.cache.key import root_key
 from zllm_ref.cache.lookup import find_longest
@@ -55,11 +56,13 @@ class NearMissWatch:
         on_ssd = self._store.closest(namespace, id_bytes)
         if on_ssd is not None:
             found[on_ssd[0].manifest.cache_id] = on_ssd[0].id_bytes
-        recent = [state for state in self._graph.terminals.values() if state.record.namespace == namespace]
-        for state in recent[-_RECENT_STATES:]:
-            found[state.record.cache_id] = _tokens_of(state)
-        manifests = [entry.manifest for entry in list(self._store.entries.values())[-_RECENT_STATES:]]
-        found.update({m.cache_id: m.id_bytes for m in manifests if (m.identity, m.namespace) == (self._identity, namespace)})
+        for state in islice(reversed(self._graph.terminals.values()), _RECENT_STATES):
+            if state.record.namespace == namespace:
+                found[state.record.cache_id] = _tokens_of(state)
+        for entry in islice(reversed(self._store.entries.values()), _RECENT_STATES):
+            manifest = entry.manifest
+            if (manifest.identity, manifest.namespace) == (self._identity, namespace):
+                found[manifest.cache_id] = manifest.id_bytes
         return found
 
 

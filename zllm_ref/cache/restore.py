@@ -1,6 +1,8 @@
 """A restore: from a plan of chunks to a session buffer, stage by stage, each stage with its own completion event.
 
-    reader's thread   [stage 0: read, verify, land]─●[stage 1 ...]────●[stage 2 ...]─●  drained
+    disk              [read ahead ...........................]
+    reader's thread   [stage 0: read, verify, decode][stage 1 ........][stage 2 ........]
+    uploading thread                                 [stage 0]─●       [stage 1]─●      [stage 2]─●  drained
     runtime's thread   ......... wait_stage(0) ─────▶ layers of stage 0, wait_stage(1) ──▶ ...
 
 The first reader of a stage waits for that stage only. A failure in any stage fails that stage and all later ones, and then
@@ -14,11 +16,13 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zllm_ref.cache.snapshot import RestoreTarget, StateCodec
 from zllm_ref.cache.ssd.chunks import ChunkError
 from zllm_ref.cache.ssd.reading import ChunkRead, read_header, read_parts
+from zllm_ref.cache.uploads import Uploads
 
 if TYPE_CHECKING:
     from zllm_ref.cache.ssd.files import Files
@@ -67,11 +71,13 @@ class Restore:
     def run(self) -> None:
         """Reads all stages in order. Raises nothing: failures are told to those who wait."""
         started = time.perf_counter()
+        uploads = Uploads(is_inline=not self._target.uploads)
         try:
             headers = [read_header(self._files, self._at(chunk), self.plan.identity) for chunk in self.plan.chunks]
             row_stages = self._codec.row_stages(self.num_stages)
             fixed_stages = self._codec.fixed_stages(self.num_stages)
             for stage in range(self.num_stages):
+                uploads.raise_failure()
                 for chunk, header in zip(self.plan.chunks, headers, strict=True):
                     if self._is_cancelled.is_set():
                         raise ChunkError("cancelled")
@@ -84,15 +90,22 @@ class Restore:
                     else:
                         buffers = self._target.row_buffers(stage, chunk.start, chunk.wanted_rows)
                     read_parts(self._files, chunk, header, first, buffers)
-                self._target.stage_landed(stage)
-                self._events[stage].set()
+                uploads.add(partial(self._land, stage))
+            uploads.finish()
+            uploads.raise_failure()
         except (ChunkError, OSError, ValueError, RuntimeError) as error:
-            self._fail(str(error) or type(error).__name__)
+            uploads.finish()  # whatever was queued has drained before anybody hears of the failure
+            self._fail(str(error) or type(error).__name__, is_damaged=isinstance(error, ChunkError | OSError))
         finally:
+            uploads.finish()
             self.seconds = time.perf_counter() - started
             if not self._events[-1].is_set() and self._failure is None:
-                self._fail("interrupted")
+                self._fail("interrupted", is_damaged=False)
             self._drained.set()
+
+    def _land(self, stage: int) -> None:
+        self._target.stage_landed(stage)
+        self._events[stage].set()
 
     def cancel(self) -> None:
         """Stops after the read that is under way. The buffer is free only when `wait_drained` returns."""
@@ -128,11 +141,11 @@ class Restore:
         self._reading = chunk
         return chunk
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, is_damaged: bool) -> None:
         self._first_failed = sum(event.is_set() for event in self._events)
         self._failure = reason
         if not self._is_cancelled.is_set():
-            self.damaged = self._reading.key if self._reading is not None else None
+            self.damaged = self._reading.key if self._reading is not None and is_damaged else None
             _log.warning("snapshot %s refused, the prompt is computed instead: %s", self.plan.cache_id, reason)
         for event in self._events:
             event.set()

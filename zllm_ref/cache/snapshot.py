@@ -43,6 +43,10 @@ class StateCodec(Protocol):
 class RestoreTarget(Protocol):
     """A session buffer (or its staging memory) that a restore writes into; called from the reader's thread."""
 
+    @property
+    def uploads(self) -> bool:
+        """`stage_landed` has something to wait for: it is called from a thread of its own, beside the reading of later stages."""
+
     def row_buffers(self, stage: int, start: int, num_rows: int) -> Sequence[memoryview]:
         """Writable memory for the rows [start, start + num_rows), one flat buffer for each part of the stage."""
 

@@ -74,6 +74,10 @@ class SessionTarget:
         self._read_from = length
         """The first row that comes from disk; those before it are resident blocks, copied by the runtime's thread."""
 
+    @property
+    def uploads(self) -> bool:
+        return self._on_device
+
     def row_buffers(self, stage: int, start: int, num_rows: int) -> Sequence[memoryview]:
         first, end = self._row_stages[stage]
         self._read_from = min(self._read_from, start)

@@ -78,6 +78,10 @@ class Files:
             raise OSError(f"{path}: got mode {status.st_mode:o}, allowed a regular file")
         return descriptor, status.st_size
 
+    def will_need(self, descriptor: int) -> None:
+        """Has the system read the whole file ahead, while the caller does something else."""
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+
     def read_into(self, descriptor: int, offset: int, buffers: Sequence[memoryview]) -> None:
         """Fills the buffers one after the other from `offset` on; raises OSError when the file ends before."""
         for first in range(0, len(buffers), _MOST_BUFFERS):

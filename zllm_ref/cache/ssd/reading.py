@@ -61,6 +61,7 @@ def read_header(files: Files, chunk: ChunkRead, identity: bytes) -> ChunkHeader:
             raise ChunkError(f"{chunk.path.name}: got {size} bytes, allowed {chunk.record.file_bytes}")
         data = bytearray(min(size, header_bytes(len(chunk.part_sizes))))
         files.read_into(descriptor, 0, [memoryview(data)])
+        files.will_need(descriptor)
     finally:
         files.close(descriptor)
     return parse_header(
