@@ -17,6 +17,8 @@ from statistics import median
 
 _REMEMBERED = 5
 """Measurements of one size that count: their median is an estimate that one disturbed round does not spoil."""
+_LEAST_SECONDS = 1e-9
+"""A clock too coarse to see a round measures 0."""
 _GROWTH_UNMEASURED = 0.25
 """Until it is measured, twice the rows are taken to cost this much more."""
 
@@ -59,7 +61,7 @@ class StepCost:
         if num_rows not in self._measured:
             self._measured[num_rows] = deque(maxlen=_REMEMBERED)
             insort(self._sizes, num_rows)
-        self._measured[num_rows].append(seconds)
+        self._measured[num_rows].append(max(seconds, _LEAST_SECONDS))
         least, result = math.inf, []
         for size in reversed(self._sizes):
             least = min(least, median(self._measured[size]))
