@@ -31,6 +31,8 @@ class JobHandle:
     """The saved state that is on its way from SSD into `state`."""
     units: list[int] = field(default_factory=list)
     """Prompt lengths at which the state is still to be kept, ascending."""
+    copied_tokens: int | None = None
+    """So far the prompt's blocks are saved, or copied to be saved; None: not looked at yet."""
     drafter: Drafter | None = None
     """Who follows the prompt, for the first choice."""
     drafted: list[DraftedSequence] = field(default_factory=list)

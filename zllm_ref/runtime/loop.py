@@ -26,6 +26,7 @@ from zllm_ref.cache.tiered import TieredCache
 from zllm_ref.runtime.decode import first_tokens
 from zllm_ref.runtime.draft.drafter import DrafterFactory
 from zllm_ref.runtime.job_handle import JobHandle
+from zllm_ref.runtime.keeping import Keeper
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.prefill import restore, run_chunk
 from zllm_ref.runtime.rounds import NOT_PASSED_ON, Rounds
@@ -74,6 +75,7 @@ class RuntimeLoop:
         self._prompts: list[JobHandle] = []
         self._decoding: list[JobHandle] = []
         self._speed = PrefillSpeed()
+        self._keeper = Keeper(cache)
         self._restores = SsdRestores(cache, model, clock) if isinstance(cache, TieredCache) else None
         if isinstance(cache, TieredCache):
             cache.wake = self.wake
@@ -280,8 +282,10 @@ class RuntimeLoop:
                 self._restores.finish_beside_a_chunk(handle)
             if self._speculation is not None:
                 self._speculation.follow_prompt(handle, done, rows)
-            self._keep_unit(handle)
-            if not self._rows_left(handle):
+            self._keeper.keep_unit(handle)
+            if self._rows_left(handle):
+                self._keeper.copy_ahead(handle)
+            else:
                 handle.sequences = first_tokens(self.model, job, state, rows.last, self._num_token_ids)
                 if self._speculation is not None:
                     self._speculation.begin(handle, rows)
@@ -304,7 +308,8 @@ class RuntimeLoop:
     def _decode(self) -> None:
         handles, broken = list(self._decoding), list[JobHandle]()
         with self._isolated(handles, "the next token could not be computed"):
-            broken = self._rounds.run(handles)
+            if any(sequence.ended is None for handle in handles for sequence in handle.sequences):
+                broken = self._rounds.run(handles)
         for handle in handles:
             if handle in broken:
                 self._fail(handle, NOT_PASSED_ON)
@@ -327,37 +332,14 @@ class RuntimeLoop:
     def _close_if_ended(self, handle: JobHandle) -> None:
         if any(sequence.ended is None for sequence in handle.sequences):
             return
+        others_decode = any(sequence.ended is None for other in self._decoding for sequence in other.sequences)
+        if others_decode and not self._keeper.copy_ahead(handle):
+            return  # after the next round, and so on: nobody waits for a long copy
         handle.timings = replace(handle.timings, decode=self._clock() - handle.decode_started)
-        kept = self._keep(handle)
+        kept = self._keeper.keep(handle)
         self._forget(handle)
         handle.closed = True
         handle.job.listener.on_closed(kept, handle.timings)
-
-    def _keep(self, handle: JobHandle) -> str | None:
-        """Saves the first choice's end state. A failure here costs the next request time and this one nothing."""
-        first, admission = handle.sequences[0], handle.admission
-        if admission is None or not handle.job.keep:
-            return None
-        try:
-            terminal = self.cache.commit(admission, first.ids_in_state(), first.state)
-        except (RuntimeError, ValueError, MemoryError):
-            _log.exception("keeping the end state failed")
-            return None
-        return terminal.cache_id if terminal is not None else None
-
-    def _keep_unit(self, handle: JobHandle) -> None:
-        """Saves the state on its way through the prompt, where it cannot be cut later."""
-        state, admission = handle.state, handle.admission
-        if state is None or admission is None:
-            return
-        while handle.units and handle.units[0] <= state.length:
-            length = handle.units.pop(0)
-            if length != state.length:
-                continue
-            try:
-                self.cache.commit_unit(admission, handle.job.prompt_ids[:length], state)
-            except (RuntimeError, ValueError, MemoryError):
-                _log.exception("keeping the state after %d tokens failed", length)
 
     def _report(self, handle: JobHandle) -> PromptReport:
         admission = handle.admission
@@ -411,5 +393,4 @@ class RuntimeLoop:
         handle.state = handle.drafter = None
         handle.drafted.clear()
         for sequence in handle.sequences:
-            sequence.state.tensors.clear()
-            sequence.state.views.clear()
+            sequence.state.release()

@@ -64,7 +64,7 @@ class SsdRestores:
         for drained in [each for each in self._draining if each.restore.is_drained]:
             self._draining.remove(drained)
             self.cache.release(drained.admission)
-            drained.state.tensors.clear()
+            drained.state.release()
             moved = True
         return moved
 

@@ -128,6 +128,7 @@ class SessionState:
         self.gate: Callable[[int], None] | None = None
         """While rows are being restored: called with a layer's number before its rows are read, returns when they are there."""
         self._zeroed = 0
+        self._copied: dict[tuple[int, int], Payload] = {}
 
     @property
     def nbytes(self) -> int:
@@ -161,8 +162,16 @@ class SessionState:
             self.tensors[tensor.name][:, tensor.rows_for(length) : tensor.rows_for(end)].zero_()
         self._zeroed = max(self._zeroed, end)
 
+    def copy_ahead(self, start: int, end: int) -> None:
+        """Makes the copy now that `copy_rows` will be asked for. The rows must not change any more."""
+        self._copied[start, end] = self._copy(start, end)
+
     def copy_rows(self, start: int, end: int) -> Payload:
         """A copy of the growing rows of tokens [start, end): the payload of a block."""
+        copied = self._copied.pop((start, end), None)
+        return copied if copied is not None else self._copy(start, end)
+
+    def _copy(self, start: int, end: int) -> Payload:
         return {
             tensor.name: self.tensors[tensor.name][:, tensor.rows_for(start) : tensor.rows_for(end)].clone()
             for tensor in self.declaration.growing
@@ -191,6 +200,7 @@ class SessionState:
         self.length = 0
         self._zeroed = 0
         self.views.clear()
+        self._copied.clear()
         for tensor in self.declaration.fixed:
             self.tensors[tensor.name].zero_()
 
@@ -216,7 +226,7 @@ class SessionState:
             raise ValueError(f"return to a mark: got length {mark.length}, allowed 0 to {self.length}")
         if mark.fixed is not None:
             self.load_fixed(mark.fixed)
-        self.length = mark.length
+        self._cut(mark.length)
 
     def rollback(self, length: int) -> None:
         """Forgets every token from `length` on. Only for cuttable states; others restore a copy of their fixed tensors."""
@@ -224,4 +234,15 @@ class SessionState:
             raise ValueError("rollback: this state is right at one length alone, return to a mark instead")
         if not 0 <= length <= self.length:
             raise ValueError(f"rollback: got {length}, allowed 0 to {self.length}")
+        self._cut(length)
+
+    def release(self) -> None:
+        """Gives the memory back; the session is over."""
+        self.tensors.clear()
+        self.views.clear()
+        self._copied.clear()
+
+    def _cut(self, length: int) -> None:
         self.length = length
+        for span in [span for span in self._copied if span[1] > length]:
+            del self._copied[span]
