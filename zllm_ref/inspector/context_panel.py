@@ -16,7 +16,7 @@ def context(view: View, cache: PrefixCache, cache_namespace: str, context_length
     prompt, total = view.axis.num_prompt, view.axis.num_tokens
     cached = record.report.cached_tokens if record.report is not None else 0
     hit_kind = "hit_ssd" if record.report is not None and record.report.cache_tier == "ssd" else "hit_resident"
-    held = max(prompt, total - 1)
+    held = max(prompt, total - record.num_pending)
     pieces = [(hit_kind, 0, cached), ("recomputed", cached, prompt), ("output", prompt, total)]
     spans = [
         {"kind": kind, "tokens": [start, end], "bytes": layout.rows_bytes(max(0, min(end, held) - start))}

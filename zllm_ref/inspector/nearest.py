@@ -39,8 +39,8 @@ class Nearest:
 
 
 def state_ids(record: Record) -> Ids:
-    """What the end state of a request holds: its newest token has no row yet."""
-    output = np.array(record.ids, dtype=np.int32)[: max(0, len(record.ids) - 1)]
+    """What the end state of a request holds: the tokens of its last step have no rows yet."""
+    output = np.array(record.ids, dtype=np.int32)[: max(0, len(record.ids) - record.num_pending)]
     return np.concatenate([record.prompt_ids, output])
 
 

@@ -134,6 +134,8 @@ class Record:
         self.ids = array("i")
         """The tokens of the first choice, the one that ended it included."""
         self.how = bytearray()
+        self.num_pending = 0
+        """The newest tokens, which the state does not hold yet."""
         self.steps: list[Step] = []
         self.alternatives: dict[int, tuple[float, tuple[tuple[int, float], ...]]] = {}
         """By place in the answer: log probability, and the likeliest (id, log probability)."""
@@ -230,6 +232,7 @@ class Record:
         if choice or self.is_dropped or len(self.ids) >= MOST_TOKENS:
             return
         start = len(self.ids)
+        self.num_pending = len(tokens)
         num_bytes = _STEP_OVERHEAD + 5 * len(tokens)
         for token in tokens:
             if token.logprob is not None:
