@@ -52,6 +52,16 @@ def inspect(browser: Browser, server: ServerProcess, recorded: Talk) -> Iterator
 
 
 @pytest.fixture(scope="package")
+def drafting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A model that computes (the scripted one is told its tokens): fence, drafts, probabilities."""
+    directory = tmp_path_factory.mktemp("inspect-drafts")
+    running = started("--model", "tiny-llama", "--draft", "prompt_lookup", "--quiet", directory=directory)
+    yield running
+    running.stop()
+    assert "Traceback" not in running.errors
+
+
+@pytest.fixture(scope="package")
 def keyed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory = tmp_path_factory.mktemp("inspect-keys")
     running = started("--model", "scripted", "--api-key", "sk-one", "--api-key", "sk-two", "--quiet", directory=directory)

@@ -3,42 +3,133 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from playwright.sync_api import expect
+import httpx
+import pytest
+from playwright.sync_api import Browser, Locator, expect
 
-from end_to_end.inspect.conversations import Talk
+from end_to_end.inspect.conversations import PARAMETERS, Talk
 from end_to_end.inspect.inspector_page import InspectorPage
+from end_to_end.serving import ServerProcess
 
 Open = Callable[..., InspectorPage]
 
+STRICT_TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "strict": True,
+        "parameters": {**PARAMETERS, "additionalProperties": False, "required": ["city", "days"]},
+    },
+}
+LETTERS = {"97": 100, "98": 100}
+"""The answer is made of two letters at random: a drafter guesses half of them."""
 
-def test_a_call_shows_sampled_and_forced_tokens_and_the_phases_of_its_fence(inspect: Open, recorded: Talk) -> None:
-    inspector = inspect(f"requests/{recorded.chat_call}/decode")
-    page = inspector.page
 
-    tally = page.get_by_test_id("decode-tally")
-    expect(tally.locator(".forced b")).not_to_have_text("0")
-    expect(tally).to_contain_text("fenced")
-    expect(page.locator(".decoded").first).to_be_visible()
-    rows = inspector.panel("decode")
-    expect(rows.locator(".decoded .phase", has_text="text").first).to_be_visible()
-    inspector.scroll("decode")
-    expect(rows.locator(".decoded .phase", has_text=re.compile("region|after|end")).last).to_be_visible()
+@pytest.fixture(scope="module")
+def call(drafting_server: ServerProcess) -> str:
+    """A call that the fence forces; → its id."""
+    return ask(
+        drafting_server,
+        tools=[STRICT_TOOL],
+        tool_choice="required",
+        reasoning_effort="none",
+        temperature=0,
+        max_completion_tokens=200,
+    )
+
+
+@pytest.fixture(scope="module")
+def letters(drafting_server: ServerProcess) -> str:
+    return ask(drafting_server, logit_bias=LETTERS, temperature=1, seed=7, max_completion_tokens=90)
+
+
+@pytest.fixture
+def drafting(browser: Browser, drafting_server: ServerProcess) -> Iterator[InspectorPage]:
+    inspector = InspectorPage.opened(browser, drafting_server.url)
+    yield inspector
+    inspector.close()
+
+
+def ask(server: ServerProcess, **options: Any) -> str:
+    messages: Any = [{"role": "user", "content": "Say something."}]
+    answer = server.openai().chat.completions.with_raw_response.create(model="tiny-llama", messages=messages, **options)
+    return answer.headers["x-request-id"].removeprefix("req_")
+
+
+def tally(inspector: InspectorPage, name: str) -> int:
+    return int(inspector.page.get_by_test_id("decode-tally").locator(f".{name} b").inner_text().replace(",", ""))
+
+
+def facts(server: ServerProcess, request: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{server.url}/inspect/api/requests/{request}/decode", timeout=20).json()
+    return found
+
+
+def rows(inspector: InspectorPage) -> Locator:
+    return inspector.panel("decode")
+
+
+def test_tokens_that_the_fence_forced_are_told_from_sampled_ones(drafting: InspectorPage, call: str) -> None:
+    drafting.open(f"requests/{call}/decode")
+
+    expect(drafting.page.get_by_test_id("decode-tally")).to_contain_text("fenced")
+    assert tally(drafting, "forced") > 20
+    assert tally(drafting, "sampled") > 0
+    expect(rows(drafting).locator(".decoded.forced .how").first).to_have_text(re.compile("forced by the fence"))
+    expect(rows(drafting).locator(".decoded .phase", has_text="region").first).to_be_visible()
+
+
+def test_guesses_are_shown_accepted_and_rejected_by_the_round(
+    drafting: InspectorPage, drafting_server: ServerProcess, letters: str
+) -> None:
+    drafting.open(f"requests/{letters}/decode")
+    guessed = [guess for round_ in facts(drafting_server, letters)["rounds"] for guess in round_["proposed"]]
+    accepted = sum(guess["accepted"] for guess in guessed)
+
+    expect(drafting.page.get_by_test_id("decode-tally")).to_contain_text("drafter: prompt_lookup")
+    assert 0 < accepted < len(guessed)
+    assert tally(drafting, "rejected") == len(guessed) - accepted
+    assert tally(drafting, "accepted") > 0
+    block = rows(drafting).locator(".round-row", has=drafting.page.locator(".guess")).first
+    expect(block).to_contain_text(re.compile(r"round \d+\s*\d+ of \d+ guesses accepted"))
+    drafting.page.locator(".round-row .guess.rejected, .round-row .guess.accepted").first.wait_for()
+
+
+def test_alternatives_are_recorded_while_somebody_wants_them(
+    drafting: InspectorPage, drafting_server: ServerProcess, letters: str
+) -> None:
+    drafting.open(f"requests/{letters}/decode")
+    expect(drafting.page.locator(".tally")).to_contain_text("Alternatives were not recorded")
+    with drafting.page.expect_request(lambda request: "alternatives=1" in request.url):
+        drafting.page.get_by_label("record alternatives").check()
+    expect(drafting.page.locator(".tally")).to_contain_text("It costs decode speed")
+    expect(drafting.page.locator(".connection.live")).to_be_visible()
+
+    request = ask(drafting_server, temperature=0, max_completion_tokens=12)
+    drafting.page.evaluate("id => { location.hash = `#/requests/${id}/decode`; }", request)
+    row = rows(drafting).locator(".decoded").first
+    expect(row.locator(".probability b")).to_have_text(re.compile("%"))
+    expect(row.locator(".alternative")).to_have_count(5)
+    expect(row.locator(".alternative.taken")).to_have_count(1)
 
 
 def test_each_row_has_text_id_and_time(inspect: Open, recorded: Talk) -> None:
     page = inspect(f"requests/{recorded.chat_answer}/decode").page
 
     row = page.locator(".decoded").first
-    expect(row.locator(".piece code")).to_have_text(re.compile("It"))
+    expect(row.locator(".piece code")).to_have_text("I")
     expect(row.locator(".piece small")).to_have_text(re.compile(r"^\d+$"))
-    expect(row.locator(".time")).to_have_text(re.compile("ms|s"))
+    expect(row.locator(".time")).to_have_text(re.compile(r"^[\d.,]+ m?s$"))
 
 
-def test_alternatives_are_explained_where_they_were_not_recorded(inspect: Open, recorded: Talk) -> None:
-    page = inspect(f"requests/{recorded.chat_answer}/decode").page
+def test_a_request_that_was_refused_says_why_and_shows_its_wire(inspect: Open, server: ServerProcess) -> None:
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json={"model": "scripted", "messages": "none"}, timeout=20)
+    assert answer.status_code == 400
+    inspector = inspect(f"requests/{answer.headers['x-request-id'].removeprefix('req_')}")
 
-    expect(page.locator(".tally")).to_contain_text("Alternatives were not recorded")
-    page.get_by_label("record alternatives").check()
-    expect(page.locator(".tally")).to_contain_text("It costs decode speed")
+    expect(inspector.page.locator(".problem").first).to_contain_text("refused before the first token")
+    expect(inspector.panel("wire")).to_contain_text('"messages":"none"')
+    expect(inspector.page.locator(".panel.tokens")).to_contain_text("Nothing of this request reached this panel.")

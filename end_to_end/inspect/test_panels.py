@@ -142,6 +142,15 @@ def test_a_region_of_the_context_lights_its_tokens(answer: InspectorPage) -> Non
     expect(answer.panel("tokens").locator(".lit.reused")).to_have_count(0)
 
 
+def test_nothing_moves_when_it_is_pointed_at(answer: InspectorPage) -> None:
+    place = "element => element.getBoundingClientRect().top"
+    before = answer.panel("segments").evaluate(place)
+
+    answer.word("segments", "You are").hover()
+    expect(answer.link_line).to_contain_text("pointing at")
+    assert answer.panel("segments").evaluate(place) == before
+
+
 def test_a_click_pins_and_escape_lets_go(answer: InspectorPage) -> None:
     page = answer.page
     answer.word("conversation", QUESTION[:12]).click()

@@ -326,7 +326,7 @@ export interface Family {
   title: string;
   dialect: string | null;
   source: string;
-  tokenizer: { name: string; is_real: boolean; source: string; vocabulary_size: number; note: string | null };
+  tokenizer: { name: string; is_real: boolean; source: string; vocabulary_size: number | null; note: string | null };
   has_tools: boolean;
   control: "soft" | "hard" | "both" | "none";
   controls: Control[];
@@ -335,6 +335,8 @@ export interface Family {
 
 export interface Rendered {
   family: string;
+  /** What this template leaves out. */
+  notes: string[];
   segments: Segment[];
   text: string;
   tokens: TokenColumns;

@@ -31,7 +31,12 @@ export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, cl
 
   useEffect(() => {
     const element = scroller.current!;
+    let wasShown = false;
     const measure = () => {
+      const isShown = element.clientHeight > 0;
+      const lit = linking.lit.peek();
+      if (isShown && !wasShown && lit && linking.follows.peek()) reveal(element, latest.current, lit.tokens); // it comes late
+      wasShown = isShown;
       inSight.value = Math.ceil(element.clientHeight / latest.current.rowHeight);
       first.value = Math.floor(element.scrollTop / latest.current.rowHeight);
     };

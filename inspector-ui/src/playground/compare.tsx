@@ -15,7 +15,8 @@ export function Compare({ families }: { families: readonly Family[] }) {
   const family = chosenFamily(families);
   const chosen = useSignal<[string | null, string | null]>([null, null]);
   useEffect(() => {
-    if (!family.controls.length) familyName.value = families.find(({ controls }) => controls.length)?.name ?? familyName.value;
+    // a family that can be controlled in both ways says most
+    if (familyName.value === null) familyName.value = families.find(({ name, control }) => control === "both" && name !== "loaded")?.name ?? null;
   }, []);
   useEffect(() => {
     const names = family.controls.map(({ name }) => name);
@@ -41,6 +42,7 @@ export function Compare({ families }: { families: readonly Family[] }) {
       <div class="sides">
         {[one, other].map((side, index) => (
           <div key={index} class={`result ${side.isStale ? "stale" : ""}`}>
+            <p class="working note">{t("play.working")}</p>
             {family.controls.length > 0 && (
               <ControlChoice
                 family={family}

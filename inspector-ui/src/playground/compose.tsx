@@ -30,6 +30,7 @@ export function Compose({ families }: { families: readonly Family[] }) {
       <div class="sides">
         <Editor draft={draft.value!} onChange={(changed) => (draft.value = changed)} />
         <div class={`result ${rendering.isStale ? "stale" : ""}`} aria-label={t("play.result")} role="region">
+          <p class="working note">{t("play.working")}</p>
           {rendering.error && <Fault error={rendering.error} />}
           {rendering.rendered && <Result rendered={rendering.rendered} family={family} />}
           <Run family={family} request={rendering.rendered?.chat_request ?? null} onRan={() => (ran.value += 1)} />

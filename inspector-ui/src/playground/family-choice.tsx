@@ -31,7 +31,7 @@ export function FamilyChoice({ families }: { families: readonly Family[] }) {
       </label>
       <span class={`tokenizer ${tokenizer.is_real ? "" : "stand-in"}`}>
         {tokenizer.is_real
-          ? t("play.realTokenizer", { name: `${tokenizer.name} (${count(tokenizer.vocabulary_size, locale.value)})` })
+          ? t("play.realTokenizer", { name: tokenizer.vocabulary_size === null ? tokenizer.name : `${tokenizer.name} (${count(tokenizer.vocabulary_size, locale.value)})` })
           : t("play.otherTokenizer", { name: tokenizer.name, note: tokenizer.note ?? "" })}
       </span>
     </div>

@@ -22,6 +22,11 @@ export function Result({ rendered, family }: { rendered: Rendered; family: Famil
     <LinkingContext.Provider value={linking}>
       <Reusable rendered={rendered} family={family} />
       <LinkLine total={rendered.num_tokens} tokens={tokens} segments={rendered.segments} />
+      {rendered.notes.map((note) => (
+        <p key={note} class="note" lang="en">
+          {note}
+        </p>
+      ))}
       {rendered.typed_markers.length > 0 && (
         <ul class="typed" data-testid="typed-markers">
           {rendered.typed_markers.map((marker) => (

@@ -2,10 +2,14 @@
 import { named } from "../text/index.ts";
 
 /** Causes that are nobody's fault: nothing to warn of. */
-const CALM = new Set(["first_request"]);
+const CALM = new Set(["first_request", "other_conversation"]);
+
+export function isCalm(cause: string): boolean {
+  return CALM.has(cause);
+}
 
 export function CauseBadge({ cause }: { cause: string | null }) {
-  if (cause === null || CALM.has(cause)) return null;
+  if (cause === null || isCalm(cause)) return null;
   const text = named("cause.", cause);
   return (
     <span class="cause-badge" title={text}>

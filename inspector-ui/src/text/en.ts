@@ -224,6 +224,9 @@ export const en = {
   "cause.edited_history": "An earlier message was edited",
   "cause.evicted": "The state was evicted",
   "cause.first_request": "The first of its kind: nothing to reuse",
+  "cause.other_conversation": "Another conversation: it shares the beginning only",
+  "cause.still_running": "The earlier request was still running",
+  "cause.whole_states_only": "This model's states are reusable as a whole only",
   "cause.unknown": "The cause is not known",
 
   "decode.sampled": "sampled",
@@ -317,6 +320,7 @@ export const en = {
   "play.toolsHint": "Chat Completions tools; empty: none",
   "play.badJson": "{field} is not JSON: {reason}",
   "play.result": "What the model would see",
+  "play.working": "rendering …",
   "play.tokens": "{count} tokens",
   "play.reusable": "{count} of them reusable now ({tier})",
   "play.notReusable": "none of them reusable now",

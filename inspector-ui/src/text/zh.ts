@@ -226,6 +226,9 @@ export const zh: Record<Key, string> = {
   "cause.edited_history": "先前的消息被修改",
   "cause.evicted": "该状态已被逐出",
   "cause.first_request": "首个此类请求：没有可重用的内容",
+  "cause.other_conversation": "另一个对话：只有开头相同",
+  "cause.still_running": "先前的请求仍在运行",
+  "cause.whole_states_only": "此模型的状态只能整体重用",
   "cause.unknown": "原因未知",
 
   "decode.sampled": "采样",
@@ -319,6 +322,7 @@ export const zh: Record<Key, string> = {
   "play.toolsHint": "Chat Completions 工具；空：无",
   "play.badJson": "{field}不是 JSON：{reason}",
   "play.result": "模型将看到的内容",
+  "play.working": "渲染中…",
   "play.tokens": "{count} 个词元",
   "play.reusable": "其中 {count} 个现在可重用（{tier}）",
   "play.notReusable": "现在没有可重用的",
