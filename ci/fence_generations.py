@@ -1,6 +1,6 @@
 """Fenced answers of real models with random weights, and how many illegal calls were among them.
 
-    ci/fence_generations                                             10,000 answers over one token a byte: minutes
+    ci/fence_generations                                             10,000 answers over two small vocabularies
     ci/fence_generations --vocabulary SmolLM2.gguf --vocabulary deepseek/tokenizer.json --count 10000
     ci/fence_generations --only glm-4.7 --first 1234 --count 9       a case again, by its number
 
@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -26,13 +27,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ci.vocabulary_files import read, with_markers
 from tests.fence.model_answers import CHOICES, PATHS, Case, FencedModel
+from tests.fence.vocabularies import trained_vocabulary
 from zllm_ref.dialect.definitions import DEFINITIONS
 from zllm_ref.tokenizer import byte_vocabulary
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocabulary", type=Path, action="append", default=[], help="default: one token a byte")
+    parser.add_argument("--vocabulary", type=Path, action="append", default=[], help="default: one token a byte, and a small one")
     parser.add_argument("--text-mode", action="store_true", help="also each vocabulary without the markers that it lacks")
     parser.add_argument("--count", type=int, default=10_000, help="answers in all, at least")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
@@ -46,10 +48,10 @@ def main() -> int:
     answers: Counter[tuple[str, str, str]] = Counter()
     calls: Counter[str] = Counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns) as bar:
+    with Progress(*columns) as bar, suppress(KeyboardInterrupt):  # what was seen until then is shown
         shown = bar.add_task("answers", total=args.count)
         number = args.first
-        while sum(answers.values()) < args.count:
+        while sum(answers.values()) < args.count and len(illegal) <= 20:
             name, model = models[number % len(models)]
             for dialect in dialects:
                 for choice in CHOICES:
@@ -64,15 +66,14 @@ def main() -> int:
                         calls[name] += sum(one.num_calls for one in found)
                         bar.advance(shown, len(found))
             number += 1
-            if len(illegal) > 20:
-                break
     _print(answers, calls, illegal)
     return 1 if illegal else 0
 
 
 def _models(args: argparse.Namespace) -> list[tuple[str, FencedModel]]:
     names = args.model or ["tiny-llama", "tiny-qwen3"]
-    vocabularies = [("bytes", byte_vocabulary())] if not args.vocabulary else []
+    made_here = [("bytes", byte_vocabulary()), ("trained on tags", trained_vocabulary())]
+    vocabularies = made_here if not args.vocabulary else []
     for path in args.vocabulary:
         found = read(path)
         label = path.parent.name + "/" + path.name if path.suffix == ".json" else path.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,26 @@ def test_every_canonical_rendering_walks_through_the_fence(
         fence.advance(token_id)
 
     assert set(allowed_ids(fence)) & set(dialect.stop_ids)
+
+
+@pytest.mark.parametrize("name", ["dsml-v3.2", "dsml-v4", "dsml-v4.1"])
+@pytest.mark.parametrize("others", [[], [{"type": "string"}]], ids=str)
+def test_a_reference_inside_a_choice_is_found_from_the_string_as_well(name: str, others: list[Any]) -> None:
+    """Found by a random model: in the string's rules the definitions were gone, and the reference ended nowhere."""
+    schema = {
+        "type": "object",
+        "properties": {"v": {"anyOf": [{"anyOf": [{"$ref": "#/$defs/node"}, *others]}]}, "s": {"$ref": "#/$defs/short"}},
+        "$defs": {
+            "node": {"type": "object", "properties": {"n": {"type": "integer"}}},
+            "short": {"type": "string", "maxLength": 2},
+        },
+    }
+    given = from_python(schema)
+    assert isinstance(given, JsonObject)
+    dialect = dialect_for(None, BYTES, name)
+    tools = (FunctionTool("f", parameters=given, strict=True),)
+
+    fence = build_fence(FenceRequest(dialect.fence_grammar(tools), tools), FenceCompiler(BYTES))
+
+    assert fence is not None
+    assert fence.problems == ()

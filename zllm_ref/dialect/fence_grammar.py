@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -18,7 +19,7 @@ _NO_RULES = frozenset({"type", "description", "title", "default", "examples", "$
 """Keywords of a string's schema that say nothing about its text."""
 
 
-def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool]) -> ToolGrammar:
+def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool], digest: str = "") -> ToolGrammar:
     """The grammar of all tools; which of them may be called, and how often, is the fence's business."""
     layout = definition.calls
     lead = layout.lead if layout.lead_without_content else ""
@@ -51,7 +52,20 @@ def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool]) -> Tool
         stop_markers=definition.end_markers,
         forbidden_markers=tuple(name for name in definition.markers if name not in reserved),
         reasoning=_reasoning(definition),
+        digest=digest,
     )
+
+
+def tools_digest(definition: ProtocolDefinition, tools: Sequence[Tool]) -> str:
+    """Of everything that the grammar of these tools follows from, and of which of them are strict."""
+    state = hashlib.sha256(definition.name.encode())
+    for tool in tools:
+        if isinstance(tool, CustomTool):
+            parts = ("custom", wire_name(tool), *(tool.grammar or ()))
+        else:
+            parts = ("strict" if tool.strict else "function", wire_name(tool), dump_json(wire_parameters(tool)))
+        state.update("\x1f".join(parts).encode("utf-8", "surrogatepass") + b"\x1e")
+    return state.hexdigest()
 
 
 def _reasoning(definition: ProtocolDefinition) -> ReasoningGrammar | None:
@@ -127,7 +141,9 @@ def _raw(tool: Tool, schema: JsonObject, closer: tuple[Literal | Marker, ...], p
     if isinstance(tool, CustomTool) and tool.grammar is not None:
         syntax, definition = tool.grammar
         return grammar.CustomText(syntax, definition, closer, path)
-    rules = _string_rules(schema)
+    rules = _string_rules(schema, schema)
+    if _refers(JsonObject(rules)):
+        rules += tuple((key, value) for key, value in schema.pairs if key in ("$defs", "definitions"))
     return grammar.RawText(closer, JsonObject(rules) if rules else None, _bare_closer(closer), path=path)
 
 
@@ -139,8 +155,8 @@ def _bare_closer(closer: tuple[Literal | Marker, ...]) -> tuple[str, ...]:
     return (text.strip("\n"),) if text != text.strip("\n") else ()
 
 
-def _string_rules(schema: JsonObject) -> tuple[tuple[str, JsonValue], ...]:
-    """What the schema asks of a value that is a string: branches and values of other types fall away."""
+def _string_rules(schema: JsonObject, root: JsonObject) -> tuple[tuple[str, JsonValue], ...]:
+    """What the schema asks of a value that is a string: branches and values of other types fall away. `root`: for references."""
     rules: list[tuple[str, JsonValue]] = []
     for key, value in schema.pairs:
         if key in _NO_RULES:
@@ -148,12 +164,21 @@ def _string_rules(schema: JsonObject) -> tuple[tuple[str, JsonValue], ...]:
         if key == "enum" and isinstance(value, tuple):
             value = tuple(item for item in value if isinstance(item, str))
         elif key in ("anyOf", "oneOf") and isinstance(value, tuple):
-            branches = [branch for branch in value if value_kind(branch, schema) is not ValueKind.OTHER]
+            branches = [branch for branch in value if value_kind(branch, root) is not ValueKind.OTHER]
             if len(branches) == 1 and isinstance(branches[0], JsonObject):
-                rules += _string_rules(branches[0])
+                rules += _string_rules(branches[0], root)
                 continue
+            value = tuple(
+                JsonObject(_string_rules(branch, root)) if isinstance(branch, JsonObject) else branch for branch in branches
+            )
         rules.append((key, value))
     return tuple(rules)
+
+
+def _refers(value: JsonValue) -> bool:
+    if isinstance(value, JsonObject):
+        return any(key == "$ref" or _refers(item) for key, item in value.pairs)
+    return isinstance(value, tuple) and any(map(_refers, value))
 
 
 def _parameters(parameters: JsonObject, path: str) -> list[tuple[str, JsonObject, bool, str]]:

@@ -11,7 +11,7 @@ from zllm_ref.dialect.call_layout import ProtocolDefinition
 from zllm_ref.dialect.call_writer import write_calls
 from zllm_ref.dialect.conversation import AssistantTurn, turns_of
 from zllm_ref.dialect.event import CallFinished, CallStarted, Diagnostic, ParserEvent
-from zllm_ref.dialect.fence_grammar import fence_grammar
+from zllm_ref.dialect.fence_grammar import fence_grammar, tools_digest
 from zllm_ref.dialect.render_job import GeneratedTurns, Renderer, RenderJob, no_generated_turns
 from zllm_ref.dialect.replay import GeneratedStore, Replay
 from zllm_ref.dialect.segment import MarkerSegment, Segment
@@ -23,14 +23,17 @@ from zllm_ref.fence.grammar import ToolGrammar
 from zllm_ref.tokenizer.detokenizer import MarkerPiece, Piece, TextPiece
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
+_MOST_GRAMMARS = 16
+
 
 class ToolDialect:
-    """Render, parse and fence of one family and revision. Immutable; share one between all requests."""
+    """Render, parse and fence of one family and revision. Share one between all requests: it remembers, but never changes."""
 
     def __init__(self, definition: ProtocolDefinition, renderer: Renderer, vocabulary: Vocabulary) -> None:
         self.definition = definition
         self._renderer = renderer
         self._vocabulary = vocabulary
+        self._grammars: dict[str, ToolGrammar] = {}
 
     @property
     def name(self) -> str:
@@ -120,8 +123,15 @@ class ToolDialect:
         )
 
     def fence_grammar(self, tools: Sequence[Tool]) -> ToolGrammar:
-        """What a fenced model may write to call these tools."""
-        return fence_grammar(self.definition, tools)
+        """What a fenced model may write to call these tools; made once for the same ones."""
+        digest = tools_digest(self.definition, tools)
+        found = self._grammars.get(digest)
+        if found is None:
+            found = fence_grammar(self.definition, tools, digest)
+            while len(self._grammars) >= _MOST_GRAMMARS:
+                self._grammars.pop(next(iter(self._grammars)), None)
+            self._grammars[digest] = found
+        return found
 
     def replay(self, store: GeneratedStore, identity: str = "") -> Replay:
         """Own answers, remembered in `store`."""

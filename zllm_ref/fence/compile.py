@@ -7,10 +7,11 @@ starts from a copy of it.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Generic, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
@@ -21,6 +22,8 @@ from zllm_ref.fence.piece_kinds import piece_kinds
 from zllm_ref.fence.raw_text import UnfenceableText
 from zllm_ref.fence.region import Region
 from zllm_ref.tokenizer import Vocabulary
+
+_T = TypeVar("_T")
 
 _LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000, step_lexer_fuel=2_000_000, verbose_errors=False)
 """Wide enough for some hundred tools; what does not fit is refused when the fence is built."""
@@ -62,9 +65,10 @@ class FenceCompiler:
         self.vocabulary = vocabulary
         self.index = TokenIndex(vocabulary)
         self.kinds = piece_kinds(self.index.pieces)
-        self._capacity = capacity
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
-        self._regions: OrderedDict[_Key, CompiledRegion] = OrderedDict()
+        self._regions: DigestCache[CompiledRegion] = DigestCache(capacity)
+        self.plans: DigestCache[Any] = DigestCache(capacity)
+        """Whole requests, under a digest of all that their phases follow from."""
 
     def region(self, root: Node, stop_ids: Sequence[int], *, is_forcing: bool = True) -> CompiledRegion:
         """The compiled grammar of `root`; every one of `stop_ids` is legal where it may end. Raises UnfenceableGrammar.
@@ -72,14 +76,11 @@ class FenceCompiler:
         `is_forcing` False: the tokenizer does not give texts back unchanged, so its spelling is never insisted on.
         """
         stops = tuple(sorted(set(stop_ids)))
-        key = (root, stops, is_forcing)  # by content: hashing a tree is a third of writing it out for a digest
-        found = self._regions.get(key)
-        if found is None:
-            found = self._regions[key] = self._compile(root, stops, is_forcing)
-            while len(self._regions) > self._capacity:
-                self._regions.popitem(last=False)
-        self._regions.move_to_end(key)
-        return found
+        try:
+            source = write_lark(root, self.vocabulary.marker_id, is_forcing=is_forcing).source()
+        except UnfenceableText as error:
+            raise UnfenceableGrammar(str(error)) from None
+        return self._regions.get(digest_of(source, stops), lambda: self._compile(root, stops, is_forcing, source))
 
     def tokenizer(self, stop_ids: Sequence[int]) -> LLTokenizer:
         """llguidance's view of the vocabulary with these ends. Raises UnfenceableGrammar where there is no end."""
@@ -92,18 +93,33 @@ class FenceCompiler:
             found = self._tokenizers[stops] = LLTokenizer(wrapper, eos_token=list(stops))
         return found
 
-    def _compile(self, root: Node, stops: tuple[int, ...], is_forcing: bool) -> CompiledRegion:
-        try:
-            grammar = write_lark(root, self.vocabulary.marker_id, is_forcing=is_forcing)
-        except UnfenceableText as error:
-            raise UnfenceableGrammar(str(error)) from None
-        matcher = LLMatcher(self.tokenizer(stops), grammar.source(), log_level=0, limits=_LIMITS)
+    def _compile(self, root: Node, stops: tuple[int, ...], is_forcing: bool, source: str) -> CompiledRegion:
+        matcher = LLMatcher(self.tokenizer(stops), source, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
         return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()), is_forcing)
 
 
-_Key: TypeAlias = tuple[Node, tuple[int, ...], bool]
+def digest_of(*parts: object) -> str:
+    """A digest of the parts' texts, in order."""
+    return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class DigestCache(Generic[_T]):
+    """Keeps what was made under its digest; the least recently used goes first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._made: OrderedDict[str, _T] = OrderedDict()
+
+    def get(self, digest: str, make: Callable[[], _T]) -> _T:
+        found = self._made.get(digest)
+        if found is None:
+            found = self._made[digest] = make()
+            while len(self._made) > self._capacity:
+                self._made.popitem(last=False)
+        self._made.move_to_end(digest)
+        return found
 
 
 class _Pieces:

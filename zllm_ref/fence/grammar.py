@@ -190,6 +190,8 @@ class CallGrammar:
 class ToolGrammar:
     """Everything that the fence needs to know of a dialect for one request's tools.
 
+    `digest`    of what the grammar was made from: the same digest is the same grammar. Empty: nobody said.
+
     `lead`      text that canonically stands before the trigger. In `auto` only its last `trigger_needs` must be there.
     `trigger`   arms the region in `auto`: a Marker, or a Literal for dialects whose opener is plain text.
     `trigger_needs`  text that must stand directly before the trigger (DSML: "<"); the trigger is masked elsewhere.
@@ -210,3 +212,4 @@ class ToolGrammar:
     stop_markers: tuple[str, ...] = ()
     forbidden_markers: tuple[str, ...] = ()
     reasoning: ReasoningGrammar | None = None
+    digest: str = ""

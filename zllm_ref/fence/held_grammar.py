@@ -141,8 +141,8 @@ def literals_of(node: Node, compiler: FenceCompiler) -> Iterator[str]:
 
 def broken_literals(root: Node, compiler: FenceCompiler) -> list[str]:
     """Literals that do not come back from the tokenizer's own encoding: forced runs of them would be another text."""
-    texts = sorted({text for text in literals_of(root, compiler) if text})
     vocabulary = compiler.vocabulary
+    texts = sorted({text for text in literals_of(root, compiler) if not (vocabulary.keeps_ascii and text.isascii())} - {""})
     encoded = vocabulary.encode_texts(texts) if texts else []
     return [
         text

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.canonical.json_value import dump_json
 from zllm_ref.canonical.request import (
     FunctionTool,
     JsonObjectFormat,
@@ -20,7 +21,7 @@ from zllm_ref.canonical.request import (
     ToolChoiceNone,
     ToolChoiceRequired,
 )
-from zllm_ref.fence.compile import CompiledRegion, FenceCompiler, UnfenceableGrammar
+from zllm_ref.fence.compile import CompiledRegion, FenceCompiler, UnfenceableGrammar, digest_of
 from zllm_ref.fence.free_text import FreeText
 from zllm_ref.fence.grammar import CallGrammar, Choice, Literal, Marker, Node, ReasoningGrammar, Repeat, Sequence, ToolGrammar
 from zllm_ref.fence.held_grammar import Holder, broken_literals, first_line
@@ -97,8 +98,25 @@ def candidates(grammar: ToolGrammar, choice: ToolChoice) -> tuple[CallGrammar, .
 
 
 def plan_fence(request: FenceRequest, compiler: FenceCompiler) -> PlannedFence:
-    """The phases of the answer. Raises ApiError where the request asks for what cannot be held and must be."""
-    return _Planner(request, compiler).plan()
+    """The phases of the answer; the same ones for the same request. Raises ApiError for what must be held and cannot be."""
+    grammar = request.grammar
+    if grammar is not None and not grammar.digest:
+        return _Planner(request, compiler).plan()
+    answer = request.response_format
+    digest = digest_of(
+        grammar.digest if grammar is not None else "no tools",
+        request.tool_choice,
+        request.parallel_tool_calls,
+        (answer.strict, dump_json(answer.schema)) if isinstance(answer, JsonSchemaFormat) else answer,
+        request.reasoning,
+        request.starts_in_reasoning,
+        request.may_open_reasoning,
+        request.max_calls,
+        request.policy,
+        [tool.name for tool in request.tools if getattr(tool, "strict", False)],
+    )
+    planned: PlannedFence = compiler.plans.get(digest, lambda: _Planner(request, compiler).plan())
+    return planned
 
 
 def plan_free(request: FenceRequest, compiler: FenceCompiler) -> PhasePlan:

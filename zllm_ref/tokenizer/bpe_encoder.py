@@ -9,6 +9,7 @@ from functools import cached_property
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from zllm_ref.tokenizer.byte_alphabet import BYTE_TO_CHARACTER
 from zllm_ref.tokenizer.vocabulary import VocabularyError
 
 _GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -36,6 +37,10 @@ NORMALIZED_BY_NFC = frozenset({"qwen2"})
 """Pre-tokenizer names whose original tokenizer composes characters first."""
 
 
+_SHORT = 500
+"""A text of fewer characters is done before another thread could be woken for it."""
+
+
 class BpeEncoder:
     """Encodes with a `tokenizers.Tokenizer` that holds no added token. Thread-safe."""
 
@@ -47,7 +52,18 @@ class BpeEncoder:
     def name(self) -> str:
         return self._name
 
+    @cached_property
+    def keeps_ascii(self) -> bool:
+        """ASCII texts come back from their ids unchanged: nothing but NFC goes before the bytes, and no character is lost."""
+        if not isinstance(self._tokenizer.normalizer, type(None) | normalizers.NFC):
+            return False
+        probe = "".join(map(chr, range(9, 127))) + "  \n\n Az  aZ \t"
+        pieces = (self._tokenizer.id_to_token(token_id) for token_id in self.encode((probe,))[0])
+        return "".join(pieces) == "".join(BYTE_TO_CHARACTER[byte] for byte in probe.encode())
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) == 1 and len(texts[0]) < _SHORT:
+            return [self._tokenizer.encode(texts[0], add_special_tokens=False).ids]
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 

@@ -40,6 +40,8 @@ DIALECT_MARKERS = (
 class ByteEncoder:
     """UTF-8 bytes are the ids."""
 
+    keeps_ascii = True
+
     @property
     def name(self) -> str:
         return "bytes"

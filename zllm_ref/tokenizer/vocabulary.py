@@ -120,6 +120,11 @@ class Vocabulary:
         """The template that lay beside the vocabulary in the same file, if one did."""
         return self._chat_template
 
+    @property
+    def keeps_ascii(self) -> bool:
+        """The encoder answers for it that ASCII texts come back from their ids; False: whoever needs it must try."""
+        return bool(getattr(self._encoder, "keeps_ascii", False))
+
     def marker_id(self, text: str) -> int | None:
         return self._markers.get(text)
 
