@@ -1,4 +1,4 @@
-"""What only a script can make a model do: decline, call free-form tools, speak to whoever offers a tool; and the limit of calls."""
+"""What only a script can make a model do: decline, call free-form tools, speak to whoever offers a tool."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.engine.conversation import WEATHER, Answer, ask, json_object, new_engine, request
+from tests.engine.conversation import WEATHER, Answer, ask, new_engine, request
 from zllm_ref.canonical.event import FinishReason, RefusalDelta, TextDelta, ToolCallFinished, ToolCallStarted
-from zllm_ref.canonical.message import Message, Role, ToolCall
-from zllm_ref.canonical.request import CustomTool, Protocol
-from zllm_ref.dialect import dialect_for, encode
+from zllm_ref.canonical.request import CustomTool
 from zllm_ref.dialect.registry import dialect_names
-from zllm_ref.engine.answer import ChoiceAnswer
 from zllm_ref.engine.script import ScriptError, read_script
-from zllm_ref.tokenizer.byte_vocabulary import byte_vocabulary
-
-KNOWN = frozenset(dialect_for(None, byte_vocabulary(), None).definition.markers)
 
 
 def heard(directory: Path, segments: list[dict[str, Any]], *sizes: int, dialect: str | None = None, **asked: Any) -> list[Answer]:
@@ -55,33 +49,6 @@ def test_the_log_probabilities_of_a_refusal_spell_it(tmp_path: Path) -> None:
 
     assert b"".join(one.bytes for event in answer.of(TextDelta) for one in event.logprobs) == "é ".encode()
     assert b"".join(one.bytes for event in answer.of(RefusalDelta) for one in event.logprobs) == "Nö".encode()
-
-
-@pytest.mark.parametrize("dialect", dialect_names())
-@pytest.mark.parametrize("limit", [1, 2, 3, 4])
-def test_an_answer_ends_with_the_last_call_that_is_allowed(limit: int, dialect: str, tmp_path: Path) -> None:
-    calls = [{"call": {"name": "get_weather", "arguments": {"city": city}}} for city in ("Bern", "Rome", "Oslo")]
-
-    answers = heard(tmp_path, calls, 1, 5, 1000, dialect=dialect, tools=(WEATHER,), max_tool_calls=limit)
-
-    for answer in answers:
-        assert len(answer.of(ToolCallStarted)) == len(answer.of(ToolCallFinished)) == min(limit, 3)
-        assert answer.finished.reason is FinishReason.TOOL_CALLS
-
-
-def test_what_comes_after_the_last_call_is_neither_heard_nor_generated(tmp_path: Path) -> None:
-    calls = [{"call": {"name": "get_weather", "arguments": {"city": city}}} for city in ("Bern", "Rome", "Oslo")]
-    whole = heard(tmp_path, calls, tools=(WEATHER,))[0].finished.usage.completion_tokens
-    vocabulary = byte_vocabulary()
-    dialect = dialect_for(None, vocabulary, None)
-    answer = ChoiceAnswer(vocabulary, dialect.parser((WEATHER,)), (), 0, (Protocol.CHAT, "r"), KNOWN, max_calls=1)
-    told = Message(Role.ASSISTANT, tuple(ToolCall("", "get_weather", json_object({"city": city})) for city in ("Bern", "Rome")))
-
-    events = [event for one in encode(dialect.render_calls(told), vocabulary) for event in answer.push(one)]
-
-    assert [event.arguments for event in events if isinstance(event, ToolCallFinished)] == ['{"city": "Bern"}']
-    assert sum(isinstance(event, ToolCallStarted) for event in events) == 1
-    assert heard(tmp_path, calls, tools=(WEATHER,), max_tool_calls=1)[0].finished.usage.completion_tokens < whole / 2
 
 
 def test_a_free_form_call_says_its_input_as_it_stands(tmp_path: Path) -> None:

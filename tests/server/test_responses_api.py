@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.server.fake_engine import FakeEngine, Say
 from tests.server.test_exchange import eventually
 from tests.server.test_sdk_text import openai_client
 from zllm_ref.canonical.message import Role
+from zllm_ref.server.response_store import ResponseStore, StoredFrame, StoredResponse
 
 SLOW = (Say("text", "abc" * 300),)
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -222,6 +224,22 @@ def test_what_was_heard_before_a_crash_is_there_after_it(serve: Serve, tmp_path:
     assert after[-1].response.to_dict() == found.to_dict()
 
 
+def test_nobody_hears_what_is_not_kept_yet(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [-1]
+    keep = ResponseStore.add_frames
+
+    def keep_slowly(self: ResponseStore, identity: str, frames: Sequence[StoredFrame]) -> None:
+        time.sleep(0.02)
+        keep(self, identity, frames)
+        kept.append(frames[-1].number)
+
+    monkeypatch.setattr(ResponseStore, "add_frames", keep_slowly)
+    server = serve(FakeEngine(script=(Say("text", "abc" * 40),), pause_seconds=0.005))
+
+    for event in openai_client(server.url).responses.create(model="fake", input="a", background=True, stream=True):
+        assert event.sequence_number <= kept[-1]
+
+
 def test_a_background_response_can_be_cancelled(serve: Serve) -> None:
     server = serve(FakeEngine(script=SLOW, pause_seconds=0.01))
     client = openai_client(server.url)
@@ -262,8 +280,6 @@ def test_a_failed_background_response_says_why(serve: Serve) -> None:
 
 
 def test_what_ran_when_the_process_ended_is_told_as_failed(serve: Serve, tmp_path: Path) -> None:
-    from zllm_ref.server.response_store import ResponseStore, StoredResponse
-
     kept = ResponseStore(tmp_path, ttl_seconds=1e9, max_bytes=1 << 20, clock=time.time)
     body = '{"id":"resp_x","object":"response","created_at":1,"status":"queued","error":null,"model":"fake","output":[]}'
     kept.put(StoredResponse("resp_x", "", None, "queued", True, body, "[]"))

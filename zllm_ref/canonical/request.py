@@ -138,8 +138,6 @@ class Request:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoiceAuto)
     parallel_tool_calls: bool = True
-    max_tool_calls: int | None = None
-    """At most this many calls in one answer; None: no limit of its own."""
     response_format: ResponseFormat = field(default_factory=TextFormat)
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None

@@ -39,7 +39,7 @@ class ChoiceAnswer:
     """One choice's answer. `call_scope` (protocol, request id) makes the ids of its calls.
 
     `known_markers`: those that the parser reads; every other marker is dropped, whatever made the model say it (CH20).
-    `max_calls`: nothing is heard after so many calls. `refusal_after`: the text beyond so many characters is a refusal.
+    `refusal_after`: the text beyond so many characters is a refusal.
     """
 
     def __init__(
@@ -50,10 +50,8 @@ class ChoiceAnswer:
         choice: int,
         call_scope: tuple[Protocol, str],
         known_markers: frozenset[str] = frozenset(),
-        max_calls: int | None = None,
         refusal_after: int | None = None,
     ) -> None:
-        self._max_calls = max_calls
         self._refusal_after = refusal_after
         self._text_length = 0
         self._known_markers = known_markers
@@ -82,19 +80,14 @@ class ChoiceAnswer:
         return bool(self._finished)
 
     @property
-    def is_full(self) -> bool:
-        """As many calls as there may be: the answer ends here."""
-        return self._max_calls is not None and len(self._finished) >= self._max_calls
-
-    @property
     def has_refused(self) -> bool:
         """The refusal has begun."""
         return self._refusal_after is not None and self._text_length > self._refusal_after
 
     @property
     def is_whole(self) -> bool:
-        """Nothing was cut: no stop string, no limit of calls, no call that broke off."""
-        return self._scanner.found is None and not self.is_full and len(self._started) == len(self._finished)
+        """Nothing was cut: no stop string, no call that broke off."""
+        return self._scanner.found is None and len(self._started) == len(self._finished)
 
     def push(self, token_id: int, logprob: TokenLogprob | None = None) -> list[Event]:
         """The events that this token makes certain. `stop_string` is set when the answer must end."""
@@ -146,8 +139,8 @@ class ChoiceAnswer:
     def _events(self, found: Iterable[parsed.ParserEvent]) -> list[Event]:
         events: list[Event] = []
         for event in found:
-            if self._scanner.found is not None or self.is_full:
-                break  # nothing after a stop string or the last call exists
+            if self._scanner.found is not None:
+                break  # nothing after a stop string exists
             if isinstance(event, parsed.TextDelta):
                 events += self._text_delta(self._scanner.push(event.text))
                 continue

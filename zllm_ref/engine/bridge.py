@@ -210,7 +210,6 @@ class Engine:
             choice,
             scope,
             frozenset(known),
-            max_calls=request.max_tool_calls,
             refusal_after=refusal_after,
         )
 

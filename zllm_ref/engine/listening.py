@@ -70,11 +70,11 @@ class AnswerListener:
                 break  # the end itself is no part of the answer
             self._num_tokens += 1
             events += answer.push(token.token_id, self._logprob(token))
-            if answer.stop_string is not None or answer.is_full:
+            if answer.stop_string is not None:
                 break
         if events:
             self._listener(events)
-        return answer.stop_string is not None or answer.is_full
+        return answer.stop_string is not None
 
     def on_ended(self, choice: int, reason: EndReason, stop_token: int | None) -> None:
         answer = self._choices[choice]

@@ -37,9 +37,6 @@ class AnswerReader(Protocol):
     @property
     def stop_string(self) -> str | None: ...
 
-    @property
-    def is_full(self) -> bool: ...
-
     def push(self, token_id: int) -> list[Event]: ...
 
     def finish(self) -> list[Event]: ...
@@ -103,7 +100,7 @@ class View(PromptView):
                 break
             place += 1
             shown = self._note(self._reader.push(token_id), shown, place, spans, said)
-            if self._reader.stop_string is not None or self._reader.is_full:
+            if self._reader.stop_string is not None:
                 break
         if self.record.state.is_final:
             self._note(self._reader.finish(), shown, place, spans, said)

@@ -9,10 +9,11 @@ FIELDS = FieldTable(
     (
         *used("model", "input", "instructions", "previous_response_id", "stream", "stream_options", "store", "background"),
         *used("max_output_tokens", "temperature", "top_p", "top_logprobs", "include", "metadata", "truncation"),
-        *used("tools", "tool_choice", "parallel_tool_calls", "max_tool_calls", "text", "reasoning", "prompt_cache_key"),
+        *used("tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "prompt_cache_key"),
         # Extensions, under the names that other open servers gave them.
         *used("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "ignore_eos"),
         *used("cache_id", "cache_salt"),
+        no_effect("max_tool_calls", "number", "it counts calls of the vendor's built-in tools, of which none runs here"),
         no_effect("user", "string", "nobody is billed or blocked"),
         no_effect("safety_identifier", "string", "nobody is billed or blocked"),
         no_effect("service_tier", "string", "there is one tier; the answer says `default`"),

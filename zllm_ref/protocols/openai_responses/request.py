@@ -97,6 +97,7 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
     store, background = reader.boolean("store", default=True), reader.boolean("background")
     if background and not store:
         raise invalid("background", reader.raw("background"), "true only with store: true, since the answer is fetched later")
+    reader.integer("max_tool_calls", low=1, high=_MAX_TOKENS)
     include = _include(reader)
     top_logprobs = reader.integer("top_logprobs", low=0, high=20) or 0
     reasoning, summarise = _reasoning(reader)
@@ -127,7 +128,6 @@ def parse_request(body: JsonObject, context: RequestContext, history: History | 
         tools=tools,
         tool_choice=tool_choice(reader, tools),
         parallel_tool_calls=reader.boolean("parallel_tool_calls", default=True),
-        max_tool_calls=reader.integer("max_tool_calls", low=1, high=_MAX_TOKENS),
         response_format=_text_format(reader),
         sampling=_sampling(reader),
         max_tokens=reader.integer("max_output_tokens", low=1, high=_MAX_TOKENS),
