@@ -60,3 +60,10 @@ def test_whole_input_is_compared() -> None:
     unary["content"][0]["input"] = {}
 
     assert rules_of(encode(render_messages.render_stream(story)), unary) == {"X1"}
+
+
+def test_input_that_is_no_json_though_nothing_cut_it_is_a_difference() -> None:
+    body, unary = cut_call("stop")
+    unary["stop_reason"] = "tool_use"
+
+    assert rules_of(body, unary) == {"X1"}

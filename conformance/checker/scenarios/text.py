@@ -11,6 +11,7 @@ from conformance.checker.probe import Probe
 from conformance.checker.scenarios.table import Table
 
 TABLE = Table()
+_LONG = "Count from one to one hundred in words, then tell a story of at least five hundred words about a ship at sea."
 _SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "rainy": {"type": "boolean"}},
@@ -46,7 +47,7 @@ def stream_equals_unary(probe: Probe) -> None:
 @TABLE.scenario("arrives-in-pieces", "text", "T9")
 def arrives_in_pieces(probe: Probe) -> None:
     """A long answer is spread over time."""
-    answer = probe.ask(ask("Count from one to one hundred in words.", max_tokens=160))
+    answer = probe.ask(ask(_LONG, max_tokens=96))
     arrivals = [seconds for seconds, _ in answer.exchange.chunks]
 
     probe.need((answer.counts.completion or 0) >= 24, "the answer was too short to tell")
@@ -71,8 +72,7 @@ def max_tokens(probe: Probe) -> None:
     """The limit ends the answer and is not exceeded."""
     limit = 16 if probe.protocol == "responses" else 5
     rule = "CH19" if probe.protocol == "chat" else "X10"
-    question = "Count from one to one hundred in words, then tell a story of at least five hundred words about a ship at sea."
-    answer = probe.ask(ask(question, max_tokens=limit))
+    answer = probe.ask(ask(_LONG, max_tokens=limit))
     count = answer.counts.completion
 
     probe.need(count is None or count >= limit or answer.end == "length", "the answer ended by itself below the limit")
