@@ -25,6 +25,9 @@ NUM_DRAFTED = 12_288
 """Ids that are ever guessed: a quarter of the default model's, and 95 % of what it says to held-out prompts."""
 CALIBRATION_SHARE = 12
 """Every so many answers one is kept apart, to calibrate the chances."""
+LANES = 64
+LINES_WITHOUT_TERMINAL = 10
+"""A bar that nobody sees is so many lines."""
 SAMPLED_EVERY, TEMPERATURE = 4, 0.7
 """Every so many answers one is sampled: its rows lead to places where greedy answers do not go."""
 
@@ -49,8 +52,14 @@ def count_bar(console: Console, title: str, total: int) -> Iterator[Bar]:
         if not console.is_terminal:
             console.print(title)
 
+        told = 0
+
         def report(done: int, note: str = "") -> None:
+            nonlocal told
             progress.update(task, completed=done, note=note)
+            if not console.is_terminal and done * LINES_WITHOUT_TERMINAL // total > told:
+                told = done * LINES_WITHOUT_TERMINAL // total
+                console.print(f"{title}: {done} of {total} {note}")
 
         yield report
 
@@ -94,8 +103,6 @@ class TrainingRun:
 
             def tell(step: int, loss: float, right: list[float]) -> None:
                 report(step, f"loss {loss:.3f}, right {' '.join(f'{share:.2f}' for share in right)}")
-                if step % 50 == 0 and not console.is_terminal:
-                    console.print(f"step {step}: loss {loss:.3f}, right {' '.join(f'{share:.2f}' for share in right)}")
 
             trainer.train(learnt, tell)
         trainer.calibrate(kept)
@@ -110,7 +117,10 @@ class TrainingRun:
         stop_ids: frozenset[int],
         file: Path | None,
     ) -> list[Answer]:
-        facts = (self._target.digest, layers, prompts, new_tokens, SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
+        facts = (self._target.digest, layers, prompts, new_tokens, LANES = 64
+LINES_WITHOUT_TERMINAL = 10
+"""A bar that nobody sees is so many lines."""
+SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
         recorded_from = hashlib.sha256(repr(facts).encode()).hexdigest()
         if file is not None and file.is_file():
             return read_answers(file, recorded_from)
@@ -120,7 +130,7 @@ class TrainingRun:
             for number in range(len(prompts))
         ]
         with count_bar(self._console, "recording answers", len(prompts)) as report:
-            answers = recorder.record(prompts, samplings, new_tokens, report=report)
+            answers = recorder.record(prompts, samplings, new_tokens, LANES, report)
         if file is not None:
             save_answers(file, answers, recorded_from)
         return answers

@@ -252,12 +252,12 @@ def _step_matrix(matrix: Tensor, momentum: Tensor, rate: float) -> None:
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:
-    """The nearest matrix whose singular values are about 1, by five steps of an odd polynomial."""
+    """The nearest matrix whose singular values are about 1, by four steps of an odd polynomial."""
     x = matrix.to(torch.bfloat16)
     x = x / (x.norm() + 1e-7)
     is_tall = x.shape[0] > x.shape[1]
     x = x.T if is_tall else x
-    for _ in range(5):
+    for _ in range(4):
         square = x @ x.T
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
     direction: Tensor = x.T if is_tall else x
