@@ -17,48 +17,66 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from zllm_ref.cache.ssd.index import SnapshotIndex
+from zllm_ref.cache import StateLayout
+from zllm_ref.cache.ssd.chunks import Encoding
+from zllm_ref.cache.ssd.files import Files
+from zllm_ref.cache.ssd.manifest import Manifest
+from zllm_ref.cache.ssd.store import Entry, SnapshotStore
+from zllm_ref.cache.tiered import TieredCache
 
 TOKENS = 10_000
 BLOCK = 128
 
 
-@dataclass(frozen=True)
-class Ids:
-    id_bytes: bytes
-
-
 def lookup() -> None:
-    """Snapshots in families that share a system prompt of 1,000 tokens, as agents have them; a prompt that continues one."""
-    print(f"{'snapshots':>10} {'median':>12} {'slowest':>12} {'index':>10}")
+    """Snapshots in families that share a system prompt of 1,000 tokens, as agents have them; a prompt that continues one.
+
+    `index`: the bisection alone. `lookup`: all that a request asks of both tiers, near misses included.
+    """
+    print(f"{'snapshots':>10} {'index':>10} {'slowest':>10} {'lookup':>10} {'slowest':>10} {'memory':>12}")
     for num_snapshots in (10, 1_000, 100_000):
-        generator = np.random.default_rng(num_snapshots)
-        system = [generator.integers(0, 50_000, 1_000).astype("<i4").tobytes() for _ in range(8)]
-        index: SnapshotIndex[Ids] = SnapshotIndex()
-        kept: list[bytes] = []
-        for number in range(num_snapshots):
-            tail = generator.integers(0, 50_000, TOKENS - 1_000, dtype=np.int32).tobytes()
-            index.add(Ids(system[number % 8] + tail))
-            if number % max(1, num_snapshots // 50) == 0:
-                kept.append(system[number % 8] + tail)
-        seconds = []
+        cache, kept = filled_cache(num_snapshots)
+        index, whole = [], []
         for saved in kept:
-            prompt = saved + np.arange(200, dtype="<i4").tobytes()
+            prompt = np.frombuffer(saved + np.arange(200, dtype="<i4").tobytes(), dtype=np.int32)
             started = time.perf_counter()
-            found = index.closest(prompt)
-            seconds.append(time.perf_counter() - started)
+            found = cache.store.closest("", prompt.tobytes())
+            index.append(time.perf_counter() - started)
             assert found is not None
             assert found[1] == TOKENS
+            started = time.perf_counter()
+            hit = cache.lookup("", prompt)
+            cache._near_misses.look("", prompt.tobytes(), TOKENS)
+            whole.append(time.perf_counter() - started)
+            assert hit is not None
+            assert (hit.length, hit.tier) == (TOKENS, "ssd")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        median, slowest = statistics.median(seconds) * 1e6, max(seconds) * 1e6
-        print(f"{num_snapshots:>10,} {median:>9.0f} µs {slowest:>9.0f} µs {memory:>6.0f} MiB")
+        cells = [f"{seconds * 1e6:>7.0f} µs" for part in (index, whole) for seconds in (statistics.median(part), max(part))]
+        print(f"{num_snapshots:>10,} {' '.join(cells)} {memory:>8.0f} MiB", flush=True)
+
+
+def filled_cache(num_snapshots: int) -> tuple[TieredCache, list[bytes]]:
+    """Both tiers with so many snapshots in their index, and the tokens of some of them. No file is needed to find them."""
+    store = SnapshotStore(Path("nowhere"), 1 << 62, identity="figures", prefix_rounds=4, encoding=Encoding.RAW, files=Files())
+    generator = np.random.default_rng(num_snapshots)
+    system = [generator.integers(0, 50_000, 1_000).astype("<i4").tobytes() for _ in range(8)]
+    kept = []
+    for number in range(num_snapshots):
+        ids = system[number % 8] + generator.integers(0, 50_000, TOKENS - 1_000, dtype=np.int32).tobytes()
+        names = (number, f"cache_{number}", "figures", "", 0, False, True, 0, BLOCK, False)
+        store._publish(Entry(Manifest(*names, id_bytes=ids, chunks=()), (), 0))
+        if number % max(1, num_snapshots // 50) == 0:
+            kept.append(ids)
+    layout = StateLayout(block_tokens=BLOCK, bytes_per_token=1, fixed_bytes=0, cuttable=True)
+    worker = AtOnce()
+    cache = TieredCache(layout, 1 << 40, identity="figures", store=store, codec=None, writer=worker, reader=worker)
+    return cache, kept
 
 
 def default_model() -> tuple[object, np.ndarray]:

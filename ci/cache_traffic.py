@@ -86,9 +86,9 @@ class Figures:
     snapshots: int
     evictions: int
     memory_mib: tuple[float, ...]
-    """Of the process, after each quarter of the day, without the tokens of the snapshots that there are."""
+    """Of the process, after each quarter of the day, without the index of the snapshots that there are."""
     index_mib: tuple[float, ...]
-    """These tokens: they grow with what the disk holds."""
+    """The index: it grows with what the disk holds."""
 
     @property
     def hit_rate(self) -> float:
@@ -199,8 +199,7 @@ def run_day(
         if isinstance(cache, TieredCache):
             cache.pump()
         if number * 4 % num_requests < 4 and len(memory) < 4:
-            snapshots_now = list(cache.store.entries.values()) if isinstance(cache, TieredCache) else []
-            index.append(sum(len(entry.id_bytes) for entry in snapshots_now) / 2**20)
+            index.append(index_mib(cache.store) if isinstance(cache, TieredCache) else 0.0)
             memory.append(memory_mib() - index[-1])
     cache.check()
     rows, written_bytes, snapshots = written()
@@ -224,6 +223,22 @@ def memory_mib() -> float:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
+
+
+def index_mib(store: SnapshotStore) -> float:
+    """What the store holds of its snapshots in memory: tokens, keys and records, each object once."""
+    sizes: dict[int, int] = {}
+
+    def add(*objects: object) -> None:
+        sizes.update({id(each): sys.getsizeof(each) for each in objects})
+
+    for entry in store.entries.values():
+        manifest = entry.manifest
+        add(entry, vars(entry), entry.keys, manifest, vars(manifest), manifest.id_bytes, manifest.cache_id, manifest.chunks)
+        add(*entry.keys)
+    for key, chunk in store._chunks.items():
+        add(key, chunk, chunk.record, chunk.record.digest)
+    return (sum(sizes.values()) + sys.getsizeof(store._chunks) + sys.getsizeof(store.entries)) / 2**20
 
 
 class Session:
@@ -318,8 +333,8 @@ def main() -> None:
         "written": f"{tiered.written_bytes / 1e9:,.1f} GB, with {tiered.other_written_bytes / 1e9:,.2f} GB of manifests, headers",
         "write amplification": f"{tiered.write_amplification:.3f}",
         "snapshots at the end": f"{tiered.snapshots}",
-        "memory by quarter": ", ".join(f"{mib:.0f}" for mib in tiered.memory_mib) + " MiB without the snapshots' tokens",
-        "and these tokens": ", ".join(f"{mib:.0f}" for mib in tiered.index_mib) + " MiB",
+        "memory by quarter": ", ".join(f"{mib:.0f}" for mib in tiered.memory_mib) + " MiB without the index of snapshots",
+        "and that index": ", ".join(f"{mib:.0f}" for mib in tiered.index_mib) + " MiB",
         "seconds": f"{seconds:.1f}",
     }
     for name, text in lines.items():

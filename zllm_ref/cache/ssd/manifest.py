@@ -47,7 +47,7 @@ class UnknownVersion(ManifestError):
     """A manifest of another version of this format: not ours to read, and not ours to delete."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ChunkRecord:
     """A chunk as its manifest names it: the digest of its header, and the size of its file."""
 

@@ -14,7 +14,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zllm_ref.cache.key import root_key
@@ -56,10 +56,11 @@ class Entry:
         return self.manifest.id_bytes
 
 
-@dataclass
+@dataclass(slots=True)
 class Chunk:
     """A chunk that exists, and by how many snapshots it is named."""
 
+    key: bytes
     record: ChunkRecord
     references: int = 0
 
@@ -183,6 +184,7 @@ class SnapshotStore:
         if self.holds(request.namespace, request.id_bytes):
             return None
         keys = chain_keys(self.identity, request.namespace, request.id_bytes, block_tokens, request.fixed is not None)
+        keys = tuple(self._chunks[key].key if key in self._chunks else key for key in keys)  # one object a key
         new = [index for index, key in enumerate(keys) if key not in self._chunks]
         needed = most_manifest_bytes(request, self.identity, len(keys))
         needed += sum(most_chunk_bytes(request, codec, block_tokens, index) for index in new)
@@ -227,7 +229,7 @@ class SnapshotStore:
             self._dereference(job.known)
             return None
         for key, record in job.written.items():
-            self._chunks[key] = Chunk(record, 1)
+            self._chunks[key] = Chunk(key, record, 1)
             self.used_bytes += record.file_bytes
         entry = Entry(manifest, job.keys, len(encode_manifest(manifest)))
         self._publish(entry)
@@ -298,10 +300,12 @@ class SnapshotStore:
                 return
         for key, record in zip(keys, manifest.chunks, strict=True):
             if key not in self._chunks:
-                self._chunks[key] = Chunk(record)
+                self._chunks[key] = Chunk(key, record)
                 self.used_bytes += record.file_bytes
             self._chunks[key].references += 1
-        self._publish(Entry(manifest, keys, len(encode_manifest(manifest))))
+        shared = [self._chunks[key] for key in keys]  # what many snapshots name stands in memory once
+        manifest = replace(manifest, chunks=tuple(chunk.record for chunk in shared))
+        self._publish(Entry(manifest, tuple(chunk.key for chunk in shared), len(encode_manifest(manifest))))
 
     def _publish(self, entry: Entry) -> None:
         """Makes the entry findable; an older one with the same tokens or the same name gives way."""
