@@ -117,10 +117,7 @@ class TrainingRun:
         stop_ids: frozenset[int],
         file: Path | None,
     ) -> list[Answer]:
-        facts = (self._target.digest, layers, prompts, new_tokens, LANES = 64
-LINES_WITHOUT_TERMINAL = 10
-"""A bar that nobody sees is so many lines."""
-SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
+        facts = (self._target.digest, layers, prompts, new_tokens, SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
         recorded_from = hashlib.sha256(repr(facts).encode()).hexdigest()
         if file is not None and file.is_file():
             return read_answers(file, recorded_from)
