@@ -115,6 +115,14 @@ class EngineSettings:
     """What the scripted model says; None: a short fixed text."""
     guard: bool = True
     """Watch for runaway loops."""
+    fence_policy: str = "lenient"
+    """What happens to a rule that no mask holds: `lenient` validates the finished call, `strict` refuses the request."""
+    reasoning_budget: int | None = None
+    """Tokens of reasoning at most; a request may ask for fewer."""
+    value_budget: int | None = None
+    """Tokens of one value in a call."""
+    call_budget: int | None = None
+    """Tokens of one call."""
     keep_reasoning: bool = False
     """Render old reasoning although the model's template drops it."""
     state_directory: Path | None = None

@@ -106,7 +106,7 @@ class TestWhatNoMaskHolds:
 
     def test_the_policy_may_refuse_for_every_tool(self) -> None:
         with pytest.raises(ApiError, match="uniqueItems"):
-            built(one_value(value({"type": "array", "uniqueItems": True})), policy=FencePolicy.REFUSE)
+            built(one_value(value({"type": "array", "uniqueItems": True})), policy=FencePolicy.STRICT)
 
     def test_what_llguidance_alone_refuses_is_found_and_loosened(self) -> None:
         schema = {"oneOf": [{"type": "number"}, {"type": "integer"}]}
@@ -228,7 +228,7 @@ class TestManyParameters:
 
     def test_one_more_is_an_error_where_it_must_be_held(self) -> None:
         with pytest.raises(ApiError) as refused:
-            built(GLM.grammar(self.tools(MAX_PARAMETERS + 1)), policy=FencePolicy.REFUSE)
+            built(GLM.grammar(self.tools(MAX_PARAMETERS + 1)), policy=FencePolicy.STRICT)
         assert refused.value.param == "f"
 
         with pytest.raises(ApiError, match="65 required"):
@@ -268,7 +268,7 @@ class TestATokenizerThatBreaksALiteral:
 
     def test_the_policy_may_refuse(self) -> None:
         with pytest.raises(ApiError) as refused:
-            build_fence(self.request(FencePolicy.REFUSE), FenceCompiler(self.vocabulary()))
+            build_fence(self.request(FencePolicy.STRICT), FenceCompiler(self.vocabulary()))
 
         assert refused.value.kind is ErrorKind.UNSUPPORTED
 
@@ -435,7 +435,7 @@ class TestCustomTools:
         assert [problem.path for problem in fence.problems] == ["tools[0].format.definition"]
         assert reads(fence, "<tool_call>(anything</arg_value></tool_call>")
         with pytest.raises(ApiError):
-            built(one_value(node), policy=FencePolicy.REFUSE)
+            built(one_value(node), policy=FencePolicy.STRICT)
 
 
 class TestCompiler:

@@ -48,6 +48,11 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prefix-rounds", type=count, default=CacheSettings().prefix_rounds)
     group.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
     group.add_argument("--no-guard", action="store_true", help="do not watch for runaway loops")
+    group.add_argument("--fence-policy", choices=("lenient", "strict"), default=EngineSettings().fence_policy,
+                       help="rules that no mask holds: validate the finished call, or refuse the request")  # fmt: skip
+    group.add_argument("--reasoning-budget", type=positive, default=None, help="tokens of reasoning; a request may ask for fewer")
+    group.add_argument("--value-budget", type=positive, default=None, help="tokens of one value in a call, then it is closed")
+    group.add_argument("--call-budget", type=positive, default=None, help="tokens of one call, then it is brought to its end")
     group.add_argument("--script", type=Path, default=None, help="what the scripted model says")
     group.add_argument("--draft", choices=DRAFTERS, default="none", help="who guesses tokens; answers stay the same")
     group.add_argument("--draft-tokens", type=positive, default=None, help="guesses in a round at most")
@@ -84,6 +89,10 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
         max_lanes=args.max_lanes,
         script=args.script,
         guard=not args.no_guard,
+        fence_policy=args.fence_policy,
+        reasoning_budget=args.reasoning_budget,
+        value_budget=args.value_budget,
+        call_budget=args.call_budget,
         keep_reasoning=args.keep_reasoning,
         state_directory=getattr(args, "state_dir", None),
     )

@@ -97,9 +97,14 @@ def _json_call(layout: JsonLayout, index: int, tool: Tool) -> Node:
 
 
 def _json_value(tool: Tool, schema: JsonObject, path: str) -> Node:
-    if isinstance(tool, CustomTool):
+    if not isinstance(tool, CustomTool):
+        return grammar.JsonBySchema(schema, path)
+    if tool.grammar is None:
         return grammar.JsonString()
-    return grammar.JsonBySchema(schema, path)
+    syntax, definition = tool.grammar
+    if syntax == "regex":  # a JSON string is held by what it says, however it is escaped
+        return grammar.JsonBySchema(JsonObject((("type", "string"), ("pattern", f"^(?:{definition})$"))), path)
+    return grammar.JsonString(f"a {syntax} grammar cannot be held inside a JSON string", path)
 
 
 def _tag_call(layout: TagLayout, index: int, tool: Tool) -> Node:

@@ -27,6 +27,7 @@ from zllm_ref.canonical.message import CustomToolCall, Message, Part, Reasoning,
 from zllm_ref.canonical.request import Protocol
 from zllm_ref.dialect import ToolParser
 from zllm_ref.dialect import event as parsed
+from zllm_ref.engine.call_check import CallCheck
 from zllm_ref.engine.content_logprobs import ContentLogprobs
 from zllm_ref.engine.stop_strings import StopStringScanner
 from zllm_ref.tokenizer.detokenizer import Detokenizer, Piece, TextPiece
@@ -39,7 +40,7 @@ class ChoiceAnswer:
     """One choice's answer. `call_scope` (protocol, request id) makes the ids of its calls.
 
     `known_markers`: those that the parser reads; every other marker is dropped, whatever made the model say it (CH20).
-    `refusal_after`: the text beyond so many characters is a refusal.
+    `refusal_after`: the text beyond so many characters is a refusal. `check`: judges a call before its end is sent.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class ChoiceAnswer:
         call_scope: tuple[Protocol, str],
         known_markers: frozenset[str] = frozenset(),
         refusal_after: int | None = None,
+        check: CallCheck | None = None,
     ) -> None:
+        self._check = check
         self._refusal_after = refusal_after
         self._text_length = 0
         self._known_markers = known_markers
@@ -76,8 +79,8 @@ class ChoiceAnswer:
 
     @property
     def has_calls(self) -> bool:
-        """At least one call was finished."""
-        return bool(self._finished)
+        """Calls were finished, and none broke off: a client may carry them out."""
+        return bool(self._finished) and len(self._started) == len(self._finished)
 
     @property
     def has_refused(self) -> bool:
@@ -164,6 +167,11 @@ class ChoiceAnswer:
             case parsed.ArgumentsDelta():
                 return [ToolArgumentsDelta(event.ordinal, event.text, choice)]
             case parsed.CallFinished():
+                started = self._started[event.ordinal]
+                wrong = self._check.problem_of(started.namespace, started.name, event.arguments) if self._check else None
+                if wrong is not None:
+                    _log.info("request=%s call of %s is invalid: %s", self._call_scope[1], started.name, wrong)
+                    return []
                 self._finished[event.ordinal] = event.arguments
                 return [ToolCallFinished(event.ordinal, event.arguments, choice)]
             case parsed.Diagnostic():

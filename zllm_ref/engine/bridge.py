@@ -21,12 +21,13 @@ from zllm_ref.config import EngineSettings
 from zllm_ref.dialect import ParseMode, Replay, Segment, UnrenderableValue, encode
 from zllm_ref.dialect.template import TemplateError
 from zllm_ref.engine.answer import ChoiceAnswer
+from zllm_ref.engine.call_check import CallCheck
 from zllm_ref.engine.figures import cache_figures, draft_figures
 from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
 from zllm_ref.engine.observer import EngineObserver
 from zllm_ref.engine.script import token_script
-from zllm_ref.fence import FenceRequest, GuardSettings, TokenFence, build_fence
+from zllm_ref.fence import FencePolicy, FenceRequest, GuardSettings, TokenFence, build_fence
 from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.sampler import SamplingParameters, choice_seed
 from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob
@@ -159,9 +160,9 @@ class Engine:
         # K11: more than there is room for is cut to the room; the answer then ends with the context
         max_new_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         stop_ids = frozenset() if request.ignore_eos else frozenset(loaded.dialect.stop_ids)
-        answers = [self._answer(request, loaded, prompt, choice) for choice in range(request.num_choices)]
+        choices, fence = self._choices(request, loaded, prompt)
+        answers = [self._answer(request, loaded, prompt, choice, fence) for choice in range(request.num_choices)]
         replay = self._replay(request, loaded)
-        choices = self._choices(request, loaded, prompt)
         prompt_ids = np.array(prompt.ids, dtype=np.int32)
         watcher = None if self.observer is None else self.observer.open(request, prompt, prompt_ids, render_seconds)
         job = GenerationJob(
@@ -183,7 +184,9 @@ class Engine:
 
     def reader(self, request: Request, starts_in_reasoning: bool) -> ChoiceAnswer:
         """Reads the ids of the first choice as they were read when they came: for whoever looks at an answer again."""
-        return self._answer(request, self.loaded, Prompt((), (), starts_in_reasoning), 0)
+        return self._answer(
+            request, self.loaded, Prompt((), (), starts_in_reasoning), 0, self.fence_of(request, starts_in_reasoning)
+        )
 
     def fence_of(self, request: Request, starts_in_reasoning: bool) -> TokenFence | None:
         """The fence of such a request, new: for whoever walks an answer again."""
@@ -195,13 +198,14 @@ class Engine:
         return loaded.dialect.replay(loaded.answers, f"{loaded.identity}\0{cache_namespace(request)}")
 
     @staticmethod
-    def _answer(request: Request, loaded: Loaded, prompt: Prompt, choice: int) -> ChoiceAnswer:
+    def _answer(request: Request, loaded: Loaded, prompt: Prompt, choice: int, fence: TokenFence | None) -> ChoiceAnswer:
         readable: tuple[Tool, ...] = () if isinstance(request.tool_choice, ToolChoiceNone) else request.tools
         parser = loaded.dialect.parser(readable, starts_in_reasoning=prompt.starts_in_reasoning, mode=ParseMode.STRICT)
         layout = loaded.dialect.definition.reasoning
         thinking = () if layout is None else (layout.open_marker.name, layout.close_marker.name)
         known = loaded.dialect.definition.markers if readable else thinking
         scope = (request.protocol, request.request_id)
+        is_held = fence is None or not fence.problems
         refusal_after = None if loaded.script is None else loaded.script.answer_to(request).refusal_after
         return ChoiceAnswer(
             loaded.vocabulary,
@@ -211,9 +215,11 @@ class Engine:
             scope,
             frozenset(known),
             refusal_after=refusal_after,
+            check=None if is_held else CallCheck(readable, loaded.fences),
         )
 
-    def _choices(self, request: Request, loaded: Loaded, prompt: Prompt) -> tuple[ChoicePlan, ...]:
+    def _choices(self, request: Request, loaded: Loaded, prompt: Prompt) -> tuple[tuple[ChoicePlan, ...], TokenFence | None]:
+        """A plan for every choice, and the fence of one of them (a scripted model has none of its own)."""
         given = request.sampling
         for token_id, _ in given.logit_bias:
             if not 0 <= token_id < loaded.vocabulary.size:
@@ -222,6 +228,7 @@ class Engine:
         seed = secrets.randbits(63) if given.seed is None else given.seed
         watched = self.observer.num_alternatives if self.observer is not None else 0
         plans = []
+        fence: TokenFence | None = None
         for choice in range(request.num_choices):
             sampling = SamplingParameters(
                 temperature=given.temperature,
@@ -241,7 +248,7 @@ class Engine:
                 plans.append(ChoicePlan(sampling, script=script))
             else:
                 plans.append(ChoicePlan(sampling, fence))
-        return tuple(plans)
+        return tuple(plans), fence
 
     def _fence(self, request: Request, loaded: Loaded, prompt: Prompt) -> TokenFence | None:
         """What holds one choice. Raises ApiError with the path of what must be held and cannot be."""
@@ -254,8 +261,14 @@ class Engine:
             reasoning=loaded.dialect.fence_grammar(()).reasoning,
             starts_in_reasoning=prompt.starts_in_reasoning,
             may_open_reasoning=request.reasoning.enabled is not False,
+            policy=FencePolicy(self.settings.fence_policy),
         )
-        guard = GuardSettings(reasoning_budget=request.reasoning.budget_tokens)
+        budgets = [one for one in (request.reasoning.budget_tokens, self.settings.reasoning_budget) if one is not None]
+        guard = GuardSettings(
+            reasoning_budget=min(budgets, default=None),
+            value_budget=self.settings.value_budget,
+            call_budget=self.settings.call_budget,
+        )
         watches = self.settings.guard and not request.ignore_eos
         return build_fence(wanted, loaded.fences, guard if watches else None)
 

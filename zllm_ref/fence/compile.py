@@ -8,12 +8,13 @@ starts from a copy of it.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
 
 from zllm_ref.fence.free_text import TokenIndex
 from zllm_ref.fence.grammar import Node
@@ -81,6 +82,16 @@ class FenceCompiler:
         except UnfenceableText as error:
             raise UnfenceableGrammar(str(error)) from None
         return self._regions.get(digest_of(source, stops), lambda: self._compile(root, stops, is_forcing, source))
+
+    def reads(self, syntax: str, definition: str, text: str) -> bool:
+        """Whether a custom tool's grammar takes the whole text. A grammar that cannot be read takes every text."""
+        source = f"start: /(?s:{regex_to_lark(definition)})/" if syntax == "regex" else definition
+        tokenizer = self.tokenizer(self.vocabulary.stop_ids)
+        matcher = LLMatcher(tokenizer, json.dumps({"grammars": [{"lark_grammar": source}]}), log_level=0, limits=_LIMITS)
+        if matcher.is_error():
+            return True
+        ids = tokenizer.tokenize_bytes(text.encode("utf-8", "surrogatepass"))
+        return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
     def tokenizer(self, stop_ids: Sequence[int]) -> LLTokenizer:
         """llguidance's view of the vocabulary with these ends. Raises UnfenceableGrammar where there is no end."""

@@ -99,7 +99,10 @@ class JsonBySchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonString:
-    """A JSON string in its quotes, any content."""
+    """A JSON string in its quotes, any content. `unheld`: what was asked of it, and cannot be held, of the place `path`."""
+
+    unheld: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from zllm_ref.fence.grammar import (
     Choice,
     CustomText,
     JsonBySchema,
+    JsonString,
     Literal,
     Marker,
     Node,
@@ -55,6 +56,9 @@ class Holder:
                 return replace(node, schema=holdable(node.schema))
             case UnorderedParameters():
                 return self._parameters(node)
+            case JsonString() if node.unheld:
+                self.problems.append(SchemaProblem(node.path, node.unheld))
+                return JsonString()
             case _:
                 return node
 

@@ -34,7 +34,7 @@ class FencePolicy(StrEnum):
 
     LENIENT = "lenient"
     """It is left out and reported in `problems`; whoever reads the call validates it. Strict tools are refused all the same."""
-    REFUSE = "refuse"
+    STRICT = "strict"
     """The request is an error that names the path in the schema, for every tool."""
 
 
@@ -209,7 +209,7 @@ class _Planner:
         return held
 
     def _report(self, holder: Holder, strict: bool) -> None:
-        if holder.problems and (strict or self.request.policy is FencePolicy.REFUSE):
+        if holder.problems and (strict or self.request.policy is FencePolicy.STRICT):
             problem = holder.problems[0]
             raise ApiError(ErrorKind.INVALID_VALUE, str(problem), param=problem.path)
         self.problems += holder.problems
@@ -246,7 +246,7 @@ class _Planner:
         if not broken:
             return True
         problem = SchemaProblem("tools", f"the tokenizer does not give {broken[0]!r} back")
-        if self.request.policy is FencePolicy.REFUSE:
+        if self.request.policy is FencePolicy.STRICT:
             raise ApiError(ErrorKind.UNSUPPORTED, str(problem), param="tools")
         if problem not in self.problems:
             self.problems.append(problem)

@@ -59,7 +59,7 @@ class BpeEncoder:
             return False
         probe = "".join(map(chr, range(9, 127))) + "  \n\n Az  aZ \t"
         pieces = (self._tokenizer.id_to_token(token_id) for token_id in self.encode((probe,))[0])
-        return "".join(pieces) == "".join(BYTE_TO_CHARACTER[byte] for byte in probe.encode())
+        return "".join(piece or "" for piece in pieces) == "".join(BYTE_TO_CHARACTER[byte] for byte in probe.encode())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) == 1 and len(texts[0]) < _SHORT:
