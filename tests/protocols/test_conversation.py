@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.protocols.wires import SEAL, chat, messages, responses
+from tests.protocols.wires import SEAL, chat, context, messages, responses
 from zllm_ref.canonical.error import ApiError
 from zllm_ref.canonical.json_value import JsonNumber
 from zllm_ref.canonical.message import CustomToolCall, Message, Reasoning, Role, Text, ToolCall, ToolResult
@@ -20,6 +21,8 @@ from zllm_ref.canonical.request import (
     ToolChoiceNone,
     ToolChoiceRequired,
 )
+from zllm_ref.protocols import anthropic_messages
+from zllm_ref.protocols.body import read_body
 from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.openai_responses import History
 
@@ -126,6 +129,15 @@ def test_the_billing_line_is_no_part_of_the_prompt() -> None:
     with_line = messages(system=[billing, prompt], messages=[{"role": "user", "content": "x"}])
 
     assert with_line.request.messages[0] == Message(Role.SYSTEM, (Text("You help."),))
+
+
+def test_a_switch_keeps_the_billing_line() -> None:
+    text = "x-anthropic-billing-header: cc_version=1;"
+    body = {"model": "fake", "max_tokens": 9, "system": text, "messages": [{"role": "user", "content": "x"}]}
+
+    kept = anthropic_messages.parse_request(read_body(json.dumps(body).encode()), context(strip_billing_line=False))
+
+    assert kept.request.messages[0] == Message(Role.SYSTEM, (Text(text),))
 
 
 def test_a_deferred_tool_is_shown_where_it_was_found() -> None:

@@ -90,6 +90,15 @@ WRONG: list[tuple[str, dict[str, Any], str, int]] = [
     ),
     (
         "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}]}]},
+        "messages[0].content[0].type",
+        400,
+    ),
+    ("/v1/chat/completions", {"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio", 400),
+    ("/v1/responses", {"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0].type", 400),
+    ("/v1/responses", {"max_tool_calls": 0}, "max_tool_calls", 400),
+    (
+        "/v1/chat/completions",
         {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
         "messages[0].tool_call_id",
         400,

@@ -122,6 +122,17 @@ def test_items_may_be_referred_to_by_id(serve: Serve) -> None:
     assert server.engine.requests[-1].messages[1].reasoning == "hm"
 
 
+def test_a_reference_may_be_an_id_and_nothing_else(serve: Serve) -> None:
+    server = serve(FakeEngine(script=(Say("text", "One."),)))
+    first = openai_client(server.url).responses.create(model="fake", input="a")
+
+    body = {"model": "fake", "input": [{"id": first.output[0].id}, {"role": "user", "content": "b"}]}
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=5)
+
+    assert answer.status_code == 200, answer.text
+    assert texts(server) == [("assistant", "One."), ("user", "b")]
+
+
 def test_keys_do_not_see_each_others_responses(serve: Serve) -> None:
     server = serve(api_keys=("one", "two"), cache_sharing=True)
     first = openai_client(server.url, "one").responses.create(model="fake", input="a")

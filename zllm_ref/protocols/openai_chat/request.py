@@ -135,6 +135,8 @@ def _assistant_parts(message: Reader) -> list[Part]:
     refusal = message.string("refusal")
     if refusal:
         parts.append(Text(refusal))
+    if message.has("audio"):
+        raise unsupported(message.at("audio"), "audio", "the models here read text")
     if message.has("function_call"):
         raise unsupported(message.at("function_call"), "function_call", "deprecated: use `tool_calls`")
     for call in message.objects("tool_calls"):

@@ -34,7 +34,7 @@ class ItemReader:
             self.add(Reader(value, f"{path}[{index}]"))
 
     def add(self, item: Reader) -> None:
-        kind = item.string("type") or "message"
+        kind = item.string("type") or ("message" if item.has("role") or not item.has("id") else "item_reference")
         match kind:
             case "message":
                 self._message(item)

@@ -30,8 +30,13 @@ def referenced_items(items: Sequence[JsonValue]) -> tuple[str, ...]:
     return tuple(
         identity
         for item in items
-        if isinstance(item, JsonObject) and item.get("type") == "item_reference" and isinstance(identity := item.get("id"), str)
+        if isinstance(item, JsonObject) and _is_reference(item) and isinstance(identity := item.get("id"), str)
     )
+
+
+def _is_reference(item: JsonObject) -> bool:
+    """The type may be left out of a reference, which has nothing but an id."""
+    return item.get("type") == "item_reference" or (item.get("type") is None and item.get("role") is None)
 
 
 def find_item(items: Sequence[JsonValue], identity: str) -> JsonObject | None:
