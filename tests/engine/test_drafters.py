@@ -111,3 +111,12 @@ def test_a_draft_model_with_another_tokenizer_is_refused(monkeypatch: pytest.Mon
         ValueError, match=r"got tiny-qwen3 with a tokenizer of 259 ids, allowed one with the tokenizer of tiny-llama"
     ):
         engine_with(LLAMA, DraftSettings("model", model="tiny-qwen3"))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "tpu", "mps"])
+def test_a_device_that_is_not_here_is_refused_in_plain_words(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    engine = Engine(replace(LLAMA, model=replace(LLAMA.model, device=device)))
+
+    with pytest.raises(ValueError, match="--device: got '" + device):
+        engine.load()

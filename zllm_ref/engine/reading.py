@@ -49,7 +49,7 @@ def read_model(settings: ModelSettings, report: Report, drafting: bool = False) 
     """Finds, fetches and reads it. `drafting`: with its layers for further tokens, where it has them."""
     dtype = DTYPES[settings.dtype]
     numerics = Numerics(dtype, settings.threads, settings.invariant)
-    device = torch.device(settings.device)
+    device = _device(settings.device)
     source = resolve_model(settings.model or DEFAULT_MODEL.name, Path.cwd())
     if isinstance(source, ScriptedModel):
         vocabulary = byte_vocabulary()
@@ -72,6 +72,22 @@ def read_model(settings: ModelSettings, report: Report, drafting: bool = False) 
     model = build_model(checkpoint, numerics, device, settings.context_length, drafting)
     template = checkpoint.chat_template or vocabulary.chat_template
     return ReadModel(source.name, model, vocabulary, checkpoint.digest, template)
+
+
+def _device(name: str) -> torch.device:
+    """Raises ValueError for a device that this machine or this build of torch does not have."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"--device: got {name!r}, allowed cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"--device: got {name!r}, allowed cpu: there is no CUDA device for torch {torch.__version__} here, "
+            "so whatever was to be proved or measured on one stays unproven"
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device: got {name!r}, allowed cpu or cuda")
+    return device
 
 
 def _padded(size: int) -> int:
