@@ -26,17 +26,17 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("draft", help="train a drafter, test a drafter")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     train = actions.add_parser("train", help="train a block drafter (dspark) on the model's own answers")
-    _add_common(train)
+    _add_common(train, new_tokens=96)
     train.add_argument("--out", type=Path, default=None, help="default: where --draft dspark looks for this model's drafter")
-    train.add_argument("--prompts", type=positive, default=480)
-    train.add_argument("--steps", type=positive, default=500)
+    train.add_argument("--prompts", type=positive, default=840)
+    train.add_argument("--steps", type=positive, default=320)
     train.add_argument(
         "--answers", type=Path, default=None, help="keep the recorded answers in this file, reuse them if it is there"
     )
     train.add_argument("--seed", type=count, default=TRAINING_SEED)
     train.set_defaults(run=run_train)
     test = actions.add_parser("eval", help="accepted length, acceptance at each place, calibration, on held-out prompts")
-    _add_common(test)
+    _add_common(test, new_tokens=128)
     test.add_argument("--draft", default="dspark", help="dspark, prompt_lookup, mtp, model")
     test.add_argument("--draft-model", default="", help="its weights, where it needs any that are not packaged")
     test.add_argument("--draft-tokens", type=positive, default=None, help="guesses at once; default: the drafter's own")
@@ -49,12 +49,12 @@ def add_parser(subparsers: Any) -> None:
     test.set_defaults(run=run_eval)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_common(parser: argparse.ArgumentParser, new_tokens: int) -> None:
     parser.add_argument("--model", default="", help="the target: default model, tiny-*, a GGUF file, a Hugging Face folder")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--threads", type=positive, default=1)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--new-tokens", type=positive, default=128, help="of an answer at most")
+    parser.add_argument("--new-tokens", type=positive, default=new_tokens, help="of an answer at most")
 
 
 def run_train(args: argparse.Namespace) -> int:

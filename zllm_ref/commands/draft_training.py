@@ -28,8 +28,8 @@ CALIBRATION_SHARE = 12
 LANES = 64
 LINES_WITHOUT_TERMINAL = 10
 """A bar that nobody sees is so many lines."""
-SAMPLED_EVERY, TEMPERATURE = 4, 0.7
-"""Every so many answers one is sampled: its rows lead to places where greedy answers do not go."""
+SAMPLED_EVERY, TEMPERATURE = 3, 0.7
+"""Every so many prompts one is answered a second time, sampled: its rows lead to places where greedy answers do not go."""
 
 
 class Bar(Protocol):
@@ -117,17 +117,19 @@ class TrainingRun:
         stop_ids: frozenset[int],
         file: Path | None,
     ) -> list[Answer]:
-        facts = (self._target.digest, layers, prompts, new_tokens, SAMPLED_EVERY, TEMPERATURE, str(model.numerics))
+        again = prompts[::SAMPLED_EVERY]
+        asked = [*prompts, *again]
+        samplings = [
+            *(SamplingParameters() for _ in prompts),
+            *(SamplingParameters(temperature=TEMPERATURE, seed=number) for number in range(len(again))),
+        ]
+        facts = (self._target.digest, layers, asked, samplings, new_tokens, str(model.numerics))
         recorded_from = hashlib.sha256(repr(facts).encode()).hexdigest()
         if file is not None and file.is_file():
             return read_answers(file, recorded_from)
         recorder = AnswerRecorder(model, self._target.vocabulary.size, stop_ids, layers)
-        samplings = [
-            SamplingParameters(temperature=TEMPERATURE, seed=number) if number % SAMPLED_EVERY == 0 else SamplingParameters()
-            for number in range(len(prompts))
-        ]
-        with count_bar(self._console, "recording answers", len(prompts)) as report:
-            answers = recorder.record(prompts, samplings, new_tokens, LANES, report)
+        with count_bar(self._console, "recording answers", len(asked)) as report:
+            answers = recorder.record(asked, samplings, new_tokens, LANES, report)
         if file is not None:
             save_answers(file, answers, recorded_from)
         return answers

@@ -10,7 +10,7 @@ The same code trains and guesses: training runs it over many blocks at once, wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,11 +51,19 @@ class BlockContext:
 class DsparkBlock:
     """Context rows and block rows of a drafter. Stateless."""
 
-    def __init__(self, shape: DsparkShape, tensors: Mapping[str, Tensor], numerics: Numerics, rope: RopeTable) -> None:
-        """`rope` reaches `block` positions beyond the target's context."""
+    def __init__(
+        self,
+        shape: DsparkShape,
+        tensors: Mapping[str, Tensor],
+        numerics: Numerics,
+        rope: RopeTable,
+        thin: Callable[[Tensor], Tensor] = lambda rows: rows,
+    ) -> None:
+        """`rope` reaches `block` positions beyond the target's context. `thin`: what training drops, of features and branches."""
         self.shape = shape
         self.numerics = numerics
         self._rope = rope
+        self._thin = thin
         self._fuse, self._fuse_norm = tensors["context.fuse"], tensors["context.norm"]
         self._newest, self._masks, self._norm = tensors["block.newest"], tensors["block.masks"], tensors["block.norm"]
         self._layers = [
@@ -68,7 +76,7 @@ class DsparkBlock:
         shape, numerics = self.shape, self.numerics
         rows = numerics.pad_rows(features)
         normed = numerics.rms_norm(rows.view(rows.shape[0], -1, shape.width), None, shape.norm_epsilon).flatten(-2)
-        fused = numerics.linear(normed, self._fuse)
+        fused = numerics.linear(self._thin(normed), self._fuse)
         return numerics.rms_norm(fused, self._fuse_norm, shape.norm_epsilon)[: features.shape[0]]
 
     def context_keys_values(self, context: Tensor, positions: Tensor) -> Tensor:
@@ -108,10 +116,10 @@ class DsparkBlock:
                 torch.split(queries, sizes), torch.split(own, sizes), contexts, masks_of, strict=True
             ):
                 pieces.append(self._attend(piece, torch.cat((context.keys_values[index], own_piece)), mask))
-            x = x + numerics.linear(numerics.pad_rows(torch.cat(pieces)), layer.out)
+            x = x + self._thin(numerics.linear(numerics.pad_rows(torch.cat(pieces)), layer.out))
             normed = numerics.rms_norm(x, layer.post_norm, shape.norm_epsilon)
             gate, up = numerics.linear(normed, layer.gate_up).chunk(2, -1)
-            x = x + numerics.linear(numerics.silu_gate(gate, up), layer.down)
+            x = x + self._thin(numerics.linear(numerics.silu_gate(gate, up), layer.down))
         return numerics.rms_norm(x[:num_rows], self._norm, shape.norm_epsilon)
 
     def _keys_values(self, product: Tensor, layer: BlockLayer, cos: Tensor, sin: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     answer        p p p p | a0 a1 a2 a3 a4 a5 a6 a7 …
     a block at a1           ·  ↑  ?  ?  ?  ?  ?              context: rows before a1 · labels: a2 … a6
 
-Each step takes some answers and some places in each. The loss of a guess is half the log loss of the id that came and half
-the cross entropy with what the target found likely; later guesses count less, since those before them must be right first.
+Each step takes some answers and some places in each. The loss of a guess joins the log loss of the id that came and the
+cross entropy with what the target found likely; later guesses count less, since those before them must be right first.
 The Markov head sees the id that really came before, not its own guess. The confidence head learns beside it, without a pull
 on the rest, whether the best guess is the id that came; its scale and shift are fitted afterwards, on answers kept apart.
 
@@ -45,6 +45,12 @@ class TrainingPlan:
     warm_up_steps: int = 20
     other_columns: int = 512
     """Unlikely ids in the loss of each step, drawn anew: a sample of the many, which costs a fraction of all."""
+    dropped: float = 0.2
+    """Share of the features, and of what a layer adds, that a training step does not see: there are more weights than ids to
+    learn from, and without this they learn the answers by heart."""
+    likely_weight: float = 0.75
+    """Of the cross entropy with what the target found likely; the rest is the log loss of the id that came."""
+    matrix_decay: float = 0.2
     place_weight: float = 0.75
     """Of each place, relative to the one before."""
     seed: int = 0
@@ -105,7 +111,7 @@ class DsparkTrainer:
             rate = min(1.0, (number + 1) / plan.warm_up_steps) * max(0.02, 1 - number / plan.num_steps)
             with torch.no_grad():
                 for matrix, momentum in zip(matrices, momenta, strict=True):
-                    _step_matrix(matrix, momentum, rate * plan.matrix_rate)
+                    _step_matrix(matrix, momentum, rate * plan.matrix_rate, plan.matrix_decay)
             adam.param_groups[0]["lr"] = rate * plan.other_rate
             adam.step()
             adam.zero_grad()
@@ -148,7 +154,12 @@ class DsparkTrainer:
             (matrices if is_matrix else others).append(tensor)
         return matrices, others
 
-    def _parts(self) -> tuple[DsparkBlock, DsparkHeads]:
+    def _drop(self, rows: Tensor) -> Tensor:
+        kept = 1 - self._plan.dropped
+        mask = torch.empty_like(rows).bernoulli_(kept, generator=self._generator)
+        return rows * mask / kept
+
+    def _parts(self, learns: bool) -> tuple[DsparkBlock, DsparkHeads]:
         """The drafter as it is now, in the dtype in which it computes; gradients flow through."""
         shape = self._weights.shape
         if self._rope is None:
@@ -162,7 +173,9 @@ class DsparkTrainer:
             for name, tensor in self._tensors.items()
         }
         return (
-            DsparkBlock(shape, cast, self._numerics, self._rope),
+            DsparkBlock(shape, cast, self._numerics, self._rope, self._drop)
+            if learns
+            else DsparkBlock(shape, cast, self._numerics, self._rope),
             DsparkHeads(shape, cast, self._numerics, self._embedding, self._head),
         )
 
@@ -174,9 +187,12 @@ class DsparkTrainer:
         return columns
 
     def _guesses(self, blocks: Blocks, columns: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """→ log probabilities [B, block, drafted or columns] · evidence, right (0 or 1), valid [B, block]."""
+        """`columns`: of a training step, None otherwise.
+
+        → log probabilities [B, block, drafted or columns] · evidence, right (0 or 1), valid [B, block].
+        """
         shape = self._weights.shape
-        block, heads = self._parts()
+        block, heads = self._parts(learns=columns is not None)
         context = block.context(blocks.features.to(_COMPUTED_IN))
         keys_values = block.context_keys_values(context, blocks.positions)
         contexts, newest, first = [], [], 0
@@ -211,7 +227,8 @@ class DsparkTrainer:
         likely_loss = -(shares * logs.gather(-1, likely.clamp_min(0))).sum(-1)
         weights = self._plan.place_weight ** torch.arange(valid.shape[1]) * valid
         confidence = F.binary_cross_entropy_with_logits(evidence, right, reduction="none")
-        loss = ((0.5 * came + 0.5 * likely_loss + confidence) * weights).sum() / weights.sum()
+        share = self._plan.likely_weight
+        loss = (((1 - share) * came + share * likely_loss + confidence) * weights).sum() / weights.sum()
         return loss, ((right * valid).sum(0) / valid.sum(0).clamp_min(1)).tolist()
 
 
@@ -242,12 +259,12 @@ def take_blocks(shape: DsparkShape, answers: Sequence[Answer], blocks_per_answer
     )
 
 
-def _step_matrix(matrix: Tensor, momentum: Tensor, rate: float) -> None:
-    """One step along the orthogonalised momentum, with a little decay."""
+def _step_matrix(matrix: Tensor, momentum: Tensor, rate: float, decay: float) -> None:
+    """One step along the orthogonalised momentum, with decay."""
     assert matrix.grad is not None
     momentum.mul_(0.95).add_(matrix.grad)
     direction = _orthogonal(matrix.grad + 0.95 * momentum)
-    matrix.mul_(1 - 0.05 * rate).add_(direction, alpha=-rate * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5)
+    matrix.mul_(1 - decay * rate).add_(direction, alpha=-rate * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5)
     matrix.grad = None
 
 
