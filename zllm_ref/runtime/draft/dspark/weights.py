@@ -18,7 +18,7 @@ from zllm_ref.runtime.weights.checkpoint import CheckpointError, check_shapes, f
 
 FORMAT = "zllm_ref dspark 1"
 MOST_BYTES = 1 << 30
-PACKAGED = Path(__file__).parent / "weights"
+PACKAGED = Path(__file__).parent / "packaged"
 """Files that `python -m zllm_ref draft train` made for models that everybody can fetch, named by the target's digest."""
 
 
