@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,8 +128,8 @@ class Client:
             headers["authorization"] = f"Bearer {self.api_key}"
         return headers
 
-    def ask(self, protocol: str, body: Any, *, headers: dict[str, str] | None = None, query: str = "") -> Exchange:
-        """POSTs a generation request of the protocol; a body that is a string is sent as it is."""
+    def ask(self, protocol: str, body: Any, *, headers: Mapping[str, str | None] | None = None, query: str = "") -> Exchange:
+        """POSTs a generation request of the protocol; a body that is a string is sent as it is, a header that is None is not."""
         return self.send(protocol, "POST", PATHS[protocol] + query, body, headers=headers)
 
     def send(
@@ -138,13 +139,14 @@ class Client:
         path: str,
         body: Any = None,
         *,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str | None] | None = None,
         stop_after_bytes: int | None = None,
         at_root: bool = False,
     ) -> Exchange:
         """One request. `stop_after_bytes` closes the connection as soon as so much has come."""
         base = self.base_url.removesuffix("/v1") if at_root else self.base_url
-        sent = {**self.headers_for(protocol), **(headers or {})}
+        given = {**self.headers_for(protocol), **(headers or {})}
+        sent = {name: value for name, value in given.items() if value is not None}
         exchange = Exchange(protocol, method, base + path, body, sent)
         self._exchanges.append(exchange)
         content = None if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()

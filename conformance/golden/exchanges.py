@@ -77,6 +77,15 @@ _UNICODE_TOOL = {
         "required": ["text"],
     },
 }
+_PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": {"type": "text"}}
+_READ = {
+    "type": "function",
+    "name": "read",
+    "description": "Reads.",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": False,
+}
+_NAMESPACE = {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [_READ]}
 _OBJECT = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 _TEXTS = (
     ("plain", "a plain question", "What is a prefix cache?"),
@@ -231,6 +240,8 @@ def _chat() -> list[Wanted]:
         Wanted("end/stop-string", "a stop string inside the text", ("CH20",), ask("Hello", stop=("scripted",), max_tokens=64)),
         Wanted("form/developer", "a developer message", ("CH9",), ask("x", extra={"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}, max_tokens=24)),
         Wanted("form/completion-limit", "max_completion_tokens", ("CH19",), ask("Hello", max_tokens=None, extra={"max_completion_tokens": 12})),
+        Wanted("tools/twice", "two calls in one answer", ("CH10", "CH11", "CH13"), ask("Use the tool twice.", tools=(WEATHER,), max_tokens=300)),
+        Wanted("reasoning/asked", "reasoning, where it is asked for", ("CH22",), ask("Hello", thinks=True, max_tokens=120)),
         Wanted("form/seed", "a seed", ("CH9",), ask("Hello", max_tokens=24, extra={"seed": 7})),
     ]  # fmt: skip
 
@@ -241,6 +252,12 @@ def _responses() -> list[Wanted]:
         Wanted("form/metadata", "metadata is echoed", ("RS17",), ask("Hello", extra={"metadata": {"a": "b"}}, max_tokens=24)),
         Wanted("form/developer", "a developer message", ("RS26",), ask("x", extra={"input": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}, max_tokens=24)),
         Wanted("form/cache-key", "a prompt_cache_key", ("C11",), ask("Hello", extra={"prompt_cache_key": "k1"}, max_tokens=24)),
+        Wanted("tools/custom", "a custom tool takes free text", ("C3", "RS9"), ask("Use the tool.", max_tokens=160, extra={"tools": [_PATCH], "tool_choice": "required"})),
+        Wanted("tools/namespace", "a tool in a namespace", ("RS24", "C2"), ask("Use the tool.", max_tokens=160, extra={"tools": [_NAMESPACE], "tool_choice": "required"})),
+        Wanted("tools/twice", "two calls in one answer", ("RS5", "RS16", "C14"), ask("Use the tool twice.", tools=(WEATHER,), max_tokens=300)),
+        Wanted("reasoning/asked", "reasoning, where it is asked for", ("RS7", "RS15"), ask("Hello", thinks=True, max_tokens=120)),
+        Wanted("reasoning/sealed", "reasoning that the server does not keep", ("RS19",), ask("Hello", thinks=True, max_tokens=120, extra={"include": ["reasoning.encrypted_content"]})),
+        Wanted("lifecycle/background", "a background response", ("RS1", "RS3"), ask("Hello", extra={"background": True, "store": True}, max_tokens=24)),
         Wanted("state/stored", "a stored response", ("RS21",), ask("Hello", extra={"store": True}, max_tokens=24)),
     ]  # fmt: skip
 
@@ -248,6 +265,8 @@ def _responses() -> list[Wanted]:
 def _messages() -> list[Wanted]:
     return [
         Wanted("end/stop-sequence", "a stop sequence inside the text", ("AN10",), ask("Hello", stop=("scripted",), max_tokens=64)),
+        Wanted("tools/twice", "two calls in one answer", ("AN3", "AN7", "K5"), ask("Use the tool twice.", tools=(WEATHER,), max_tokens=300)),
+        Wanted("reasoning/asked", "thinking, where it is asked for", ("AN8", "AN17"), ask("Hello", thinks=True, max_tokens=1100)),
         Wanted("form/thinking-disabled", "thinking switched off", ("AN17",), ask("Hello", extra={"thinking": {"type": "disabled"}}, max_tokens=24)),
         Wanted("form/metadata", "metadata.user_id", ("K12",), ask("Hello", extra={"metadata": {"user_id": "u1"}}, max_tokens=24)),
         Wanted("form/top-k", "top_k", ("AN18",), ask("Hello", extra={"top_k": 5}, max_tokens=24)),

@@ -99,7 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         if len(raw) > _MAX_BODY:
             return self._error(protocol, 413, "the body is too large")
         key = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
-        if key == "wrong" and not self._state.wrong("any-key"):
+        is_let_in = key != "wrong" and (key or not self._state.wrong("needs-key"))
+        if not is_let_in and not self._state.wrong("any-key"):
             return self._error(protocol, 401, "wrong key", None, "invalid_api_key")
         body: Any = None
         try:

@@ -80,6 +80,8 @@ SCENARIO_FAULTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("wrong-method-400", "chat/wrong-method", "E1"),
     ("unknown-path-is-text", "chat/wrong-method", "E6"),
     ("huge-limit-crashes", "messages/huge-limit", "K11"),
+    ("any-key", "chat/bad-key", "E1"),
+    ("any-key", "messages/bad-key", "E1"),
     ("one-models-shape", "messages/models", "K14"),
     ("head-crashes", "messages/head-root", "K13"),
     ("plain-get-crashes", "responses/websocket-upgrade", "WS1"),

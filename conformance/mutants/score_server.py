@@ -13,6 +13,7 @@ from conformance.mutants.scenario_faults import SCENARIO_FAULTS
 from conformance.mutants.server import MODEL, right_server
 
 _TIMEOUT_SECONDS = 30.0
+_KEY = "right-key"
 
 
 @dataclass
@@ -28,8 +29,8 @@ class ServerScore:
 def score_server() -> ServerScore:
     score = ServerScore()
     scenarios = {scenario.id: scenario for scenario in all_scenarios()}
-    with right_server() as url:
-        client = Client(url, MODEL, timeout_seconds=_TIMEOUT_SECONDS)
+    with right_server("needs-key") as url:
+        client = Client(url, MODEL, _KEY, _TIMEOUT_SECONDS)
         for scenario in all_scenarios():
             outcome = run_probe(
                 scenario.run, client, scenario.protocol, "default", scenario.feature, scenario.name, scenario.is_optional, None
@@ -41,8 +42,8 @@ def score_server() -> ServerScore:
         client.close()
     for wrong, name, rule in SCENARIO_FAULTS:
         scenario = scenarios[name]
-        with right_server(wrong) as url:
-            client = Client(url, MODEL, timeout_seconds=_TIMEOUT_SECONDS)
+        with right_server("needs-key", wrong) as url:
+            client = Client(url, MODEL, _KEY, _TIMEOUT_SECONDS)
             outcome = run_probe(
                 scenario.run, client, scenario.protocol, "default", scenario.feature, scenario.name, scenario.is_optional, None
             )

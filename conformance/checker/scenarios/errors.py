@@ -101,13 +101,16 @@ def wrong_method(probe: Probe) -> None:
 
 @TABLE.scenario("bad-key", "errors", "E1 E2")
 def bad_key(probe: Probe) -> None:
-    """A wrong key is 401. Only where the target asks for one."""
-    headers = {"x-api-key": "wrong"} if probe.protocol == "messages" else {"authorization": "Bearer wrong"}
+    """A wrong key is 401, and so is none. Only where the target asks for one."""
+    name = "x-api-key" if probe.protocol == "messages" else "authorization"
+    headers = {name: "wrong" if probe.protocol == "messages" else "Bearer wrong"}
     body = ask("Hello.").body(probe.protocol, probe.client.model, True)
     exchange = probe.client.ask(probe.protocol, body, headers=headers)
     if exchange.status == 200 and not probe.client.api_key:
         raise StopError(Verdict.UNPROVEN, "the target lets every key in; with --api-key it can be judged")
     probe.refuse(exchange, 401, 403)
+    if probe.client.api_key:
+        probe.refuse(probe.client.ask(probe.protocol, body, headers={name: None}), 401, 403)
 
 
 @TABLE.scenario("models", "models", "K14", ("chat", "messages"))
