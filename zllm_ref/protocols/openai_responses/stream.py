@@ -163,6 +163,11 @@ class Stream:
         return self._frame(item.delta_event, item.delta(text, logprobs))
 
     def _closed(self, status: str) -> list[Frame]:
+        """Ends the open item. A call that something else ends never came to its own end: it broke off, or was found invalid."""
+        is_call = self._item is not None and self._item.kind in ("function_call", "custom_tool_call")
+        return self._done("incomplete" if is_call else status)
+
+    def _done(self, status: str) -> list[Frame]:
         """RS10, RS11: text.done, part.done, item.done; the done item is what the response will list (RS12)."""
         item, self._item = self._item, None
         if item is None:
@@ -178,7 +183,7 @@ class Stream:
         frames = []
         if item.is_empty and item.kind == "function_call":
             frames.append(self._delta(event.arguments or "{}"))  # RS9: the joined arguments are an object
-        return [*frames, *self._closed("completed")]
+        return [*frames, *self._done("completed")]
 
     def _finished(self, event: Finished) -> list[Frame]:
         reason = _INCOMPLETE.get(event.reason)
