@@ -69,6 +69,7 @@ function Decoded({ id, first }: { id: string; first: Decode }) {
             rowHeight={ROW}
             className="decode-rows"
             rowsOf={rowsOfSpan}
+            madeOf={[rows, language]}
             render={(row) => ("token" in rows[row] ? <TokenRow token={(rows[row] as { token: DecodedToken }).token} /> : <RoundRow round={(rows[row] as { round: Round }).round} />)}
           />
         </>

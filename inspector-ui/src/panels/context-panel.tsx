@@ -94,6 +94,7 @@ export function ContextPanel({ context, total }: { context: Context; total: numb
             rowHeight={BLOCK_HEIGHT}
             render={blockRow}
             rowsOf={rowsOf}
+            madeOf={[blocks, perRow, language]}
           />
         )}
       </div>

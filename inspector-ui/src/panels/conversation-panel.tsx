@@ -62,6 +62,7 @@ export function ConversationPanel({ conversation, segments, text, tokens }: Prop
           count={last ? last.firstRow + last.rows : 0}
           rowHeight={ROW_HEIGHT}
           render={row}
+          madeOf={[blocks, tokens, tokens?.version.value]}
           rowsOf={(lit) => rowsOf(lit, blocks, tokens)}
         />
       )}

@@ -8,7 +8,7 @@ import { within } from "../logic/spans.ts";
 import { roleLetter, roleOf, Swatch } from "../parts/badges.tsx";
 import { ROW_HEIGHT, useColumns } from "../parts/measure.tsx";
 import { VirtualRows } from "../parts/virtual-rows.tsx";
-import { named, t } from "../text/index.ts";
+import { locale, named, t } from "../text/index.ts";
 
 const GUTTER = 34;
 
@@ -51,6 +51,7 @@ export function TemplatePanel({ segments, text, tokens, panel = "segments" }: Pr
           count={flow.count}
           rowHeight={ROW_HEIGHT}
           render={row}
+          madeOf={[flow, segments, tokens, tokens.version.value, locale.value]}
           rowsOf={(lit) => rowsOfTokens(lit, segments, tokens, (place) => rowAt(flow, place))}
         />
       )}

@@ -27,7 +27,7 @@ export function TokensPanel({ tokens, segments, panel = "tokens" }: { tokens: To
   return (
     <div class="panel-body" ref={ref}>
       {pixels.value > 0 && (
-        <VirtualRows panel={panel} label={t("panel.tokens")} count={Math.ceil(tokens.total / perRow)} rowHeight={CELL_HEIGHT} render={row} rowsOf={rowsOf} />
+        <VirtualRows panel={panel} label={t("panel.tokens")} count={Math.ceil(tokens.total / perRow)} rowHeight={CELL_HEIGHT} render={row} rowsOf={rowsOf} madeOf={[tokens, tokens.version.value, perRow]} />
       )}
       <footer class="legend">
         <Swatch kind="flag special" text="tokens.special" />

@@ -103,6 +103,7 @@ export function WirePanel({ id, wire, segments, text, tokens }: Props) {
           count={rows.length}
           rowHeight={ROW_HEIGHT}
           render={render}
+          madeOf={[rows, places, tokens, tokens?.version.value]}
           rowsOf={(lit) => litRows(lit, rows, wire, tokens, (value) => placed(value, wire, places, segments, text))}
         />
       )}

@@ -14,18 +14,19 @@ interface Props {
   render: (row: number) => ComponentChildren;
   /** Rows `[first, last]` that show these tokens; null: none does. */
   rowsOf: (tokens: Span) => [number, number] | null;
-  /** What makes all rows stale (data that arrived). */
-  version?: unknown;
+  /** What rows are made of: while all of it is the same, a row that was drawn is not made again. */
+  madeOf: readonly unknown[];
   className?: string;
 }
 
 const OVERSCAN = 6;
 
-export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, className = "" }: Props) {
+export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, madeOf, className = "" }: Props) {
   const linking = useLinking();
   const scroller = useRef<HTMLDivElement>(null);
   const first = useSignal(0);
   const inSight = useSignal(40);
+  const made = useRef<{ of: readonly unknown[]; rows: Map<number, ComponentChildren> }>({ of: [], rows: new Map() });
   const latest = useRef({ rowsOf, rowHeight });
   latest.current = { rowsOf, rowHeight };
 
@@ -54,14 +55,19 @@ export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, cl
 
   const from = Math.max(0, Math.min(first.value, count - 1) - OVERSCAN);
   const to = Math.min(count, first.value + inSight.value + OVERSCAN);
-  const rows = [];
-  for (let row = from; row < to; row += 1) rows.push(<div class="row" key={row}>{render(row)}</div>);
+  const isSame = madeOf.length === made.current.of.length && madeOf.every((value, index) => value === made.current.of[index]);
+  const before = isSame ? made.current.rows : new Map<number, ComponentChildren>();
+  const rows = new Map<number, ComponentChildren>();
+  for (let row = from; row < to; row += 1) {
+    rows.set(row, before.get(row) ?? <div class="row" key={row}>{render(row)}</div>);
+  }
+  made.current = { of: madeOf, rows };
   return (
     <div class={`virtual ${className}`}>
       <div class="scroller" ref={scroller} tabIndex={0} role="group" aria-label={label} data-panel={panel}>
         <div class="height" style={{ height: `${count * rowHeight}px` }}>
           <div class="window" style={{ transform: `translateY(${from * rowHeight}px)`, "--row": `${rowHeight}px` }}>
-            {rows}
+            {[...rows.values()]}
           </div>
         </div>
       </div>
