@@ -8,7 +8,19 @@ import pytest
 import torch
 
 from tests.runtime.stub_drafters import Breaking, HashOracle, HashOracles, Noise, Others
-from tests.runtime.stub_model import PROMPT, ForcingFence, HashModel, Heard, assert_idle, continuation, job, new_loop, run, step
+from tests.runtime.stub_model import (
+    PROMPT,
+    VOCAB,
+    ForcingFence,
+    HashModel,
+    Heard,
+    assert_idle,
+    continuation,
+    job,
+    new_loop,
+    run,
+    step,
+)
 from zllm_ref.cache.admission import AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.runtime.draft.prompt_lookup import PromptLookupFactory
@@ -43,7 +55,10 @@ def test_right_guesses_save_steps_and_are_counted() -> None:
 
 
 def test_ids_that_do_not_exist_are_no_guesses() -> None:
-    heard = run(new_loop(drafters=Others(kind=Noise)), max_new_tokens=30)
+    model = HashModel()
+    model.fails_when = lambda step: not bool(((step.ids >= 0) & (step.ids < VOCAB)).all())
+
+    heard = run(new_loop(model, drafters=Others(kind=Noise)), max_new_tokens=30)
 
     assert heard.ids() == continuation(PROMPT, 30)
     assert not heard.failed

@@ -1,4 +1,4 @@
-"""What the cache and the drafts say of themselves, for `/metrics`. Read by another thread: each number is right, not all at once."""
+"""What the cache and the drafts say of themselves, for `/metrics`. Read by another thread: each number is right by itself."""
 
 from __future__ import annotations
 
