@@ -289,7 +289,21 @@ def test_what_drafters_hold_is_reserved_before_a_job_starts_and_given_back() -> 
     RuntimeLoop(model, cache).submit(job([1, 2], 8, num_choices=3))  # without drafters it would fit
 
 
-# after a restore
+# along the prompt, and after a restore
+
+
+def test_a_drafter_follows_every_row_of_a_prompt_in_chunks() -> None:
+    """It says so itself where rows are missing between two chunks."""
+    prompt = [(7 * place) % VOCAB for place in range(900)]
+    model, factory = HashModel(), HashOracles(length=3)
+
+    heard = run(new_loop(model, drafters=factory), prompt, 6)
+
+    assert heard.ids() == continuation(prompt, 6)
+    assert not heard.failed
+    assert len([rows for rows in model.steps if rows[0] > 100]) > 1
+    (drafter,) = factory.made
+    assert drafter.rows == len(prompt) + 5
 
 
 @pytest.mark.parametrize("has_ring", [False, True])
