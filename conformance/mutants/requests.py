@@ -37,7 +37,7 @@ def _chat(body: dict[str, Any]) -> Request:
     request.stops = [stop] if isinstance(stop, str) else stop
     request.num_choices = body.get("n") or 1
     request.logprobs = body.get("logprobs") is True
-    request.thinks = bool(body.get("reasoning_effort"))
+    request.thinks = body.get("reasoning_effort") not in (None, "none")
     if (body.get("response_format") or {}).get("type") == "json_schema":
         request.schema = body["response_format"]["json_schema"]["schema"]
     return request
@@ -74,7 +74,7 @@ def _responses(body: dict[str, Any]) -> Request:
     choice = body.get("tool_choice", "auto")
     request.tool_choice = choice if isinstance(choice, str) else choice["name"]
     request.is_parallel = body.get("parallel_tool_calls", True)
-    request.thinks = bool((body.get("reasoning") or {}).get("effort"))
+    request.thinks = (body.get("reasoning") or {}).get("effort") not in (None, "none")
     if ((body.get("text") or {}).get("format") or {}).get("type") == "json_schema":
         request.schema = body["text"]["format"]["schema"]
     return request

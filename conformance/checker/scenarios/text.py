@@ -46,9 +46,12 @@ def stream_equals_unary(probe: Probe) -> None:
 
 @TABLE.scenario("arrives-in-pieces", "text", "T9")
 def arrives_in_pieces(probe: Probe) -> None:
-    """A long answer is spread over time."""
-    answer = probe.ask(ask(_LONG, max_tokens=96))
-    arrivals = [seconds for seconds, _ in answer.exchange.chunks]
+    """A long answer is spread over time. Where this machine reads late and finds many pieces in one, it is asked again."""
+    for _ in range(3):
+        answer = probe.ask(ask(_LONG, max_tokens=96))
+        arrivals = [seconds for seconds, _ in answer.exchange.chunks]
+        if len(arrivals) >= 4:
+            break
 
     probe.need((answer.counts.completion or 0) >= 24, "the answer was too short to tell")
     probe.expect(
