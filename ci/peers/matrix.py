@@ -96,14 +96,18 @@ def _page(targets: Sequence[Target], not_run: Sequence[dict[str, Any]]) -> Itera
     yield from ("", "## Rules broken, by target", "")
     yield from _deviations(targets)
     yield from ("", "## Scenarios × targets", "")
-    yield "✓ pass · ✗ fail (a MUST) · u unsupported: refused in a clean error · ~ inconclusive: the model did not do its part ·"
+    yield "✓ pass · ✗ fail (a MUST) · u unsupported: refused in a clean error, or not served at all ·"
+    yield "~ inconclusive: the model did not do its part ·"
     yield "? unproven: could not be put to this target · E error: no answer in time, 5xx, broken off · blank: not run there."
     yield ""
     yield from _scenarios(targets)
+    yield from ("", "### What is not served", "")
+    yield from _absences(targets)
     yield from ("", "### What E stands for", "")
     yield from _errors(targets)
     yield from ("", "## Rules × targets", "")
-    yield "✓ held wherever it was exercised · ✗ broken (MUST) · ! broken (SHOULD) · ? unproven: nothing exercised it."
+    yield "✓ held wherever it was exercised · ✗ broken (MUST) · ! broken (SHOULD) · u unsupported: its protocol is not served ·"
+    yield "? unproven: nothing exercised it."
     yield ""
     yield from _rules(targets)
 
@@ -172,6 +176,20 @@ def _scenarios(targets: Sequence[Target]) -> Iterator[str]:
     for scenario in sorted(all_scenarios(), key=lambda one: ("chat", "responses", "messages").index(one.protocol)):
         key = (scenario.protocol, scenario.name)
         yield _row(scenario.id, *(VERDICTS.get(table.get(key, ""), "") for table in verdicts))
+
+
+def _absences(targets: Sequence[Target]) -> Iterator[str]:
+    """One cause a row: how many scenarios could not be put for it, and what the target said."""
+    found = Counter(
+        (target.name, row["absence"], row["reason"]) for target in targets for row in target.results.rows if row["absence"]
+    )
+    if not found:
+        yield "There is none."
+        return
+    yield "| target | what | scenarios | evidence |"
+    yield "| --- | --- | ---: | --- |"
+    for (name, what, reason), count in found.items():
+        yield _row(name, what, str(count), _code(re.sub(r"(https?|wss?)://[^/\s]+", "", reason.partition(": ")[2])))
 
 
 def _errors(targets: Sequence[Target]) -> Iterator[str]:

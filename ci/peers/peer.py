@@ -150,7 +150,7 @@ def judge(
     command += ["--report-dir", str(folder), "--timeout", str(settings.request_seconds), *settings.suite_arguments]
     command += ["--api-key", api_key] if api_key else []
     say(f"{target}: the suite")
-    began, load = datetime.now(UTC), os.getloadavg()[0]
+    began, load, commit = datetime.now(UTC), os.getloadavg()[0], _commit()
     with (folder / "suite.txt").open("w", encoding="utf-8") as output:
         try:
             finished = subprocess.run(
@@ -173,7 +173,7 @@ def judge(
         "request_seconds": settings.request_seconds,
         "suite_arguments": list(settings.suite_arguments),
         "suite_exit": code,
-        "suite_commit": _commit(),
+        "suite_commit": commit,
     }
     _write_facts(folder, facts)
     say(f"{target}: the suite ended with {code} after {facts['seconds']} s")

