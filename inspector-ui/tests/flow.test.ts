@@ -44,3 +44,12 @@ test("what one cannot see is shown by a sign, without moving anything", () => {
 test("an empty text has no rows", () => {
   assert.equal(layOut("", 20).count, 0);
 });
+
+test("wide characters take two columns, marks on others none", () => {
+  assert.deepEqual([..."a日🙂é\u0301"].map((sign) => width(sign.codePointAt(0)!)), [1, 2, 2, 1, 0]);
+});
+
+test("a text may have many more rows than its length lets one guess", () => {
+  const text = "\n".repeat(500) + "end";
+  assert.deepEqual(rows(text, 80), [...Array(500).fill("\n"), "end"]);
+});

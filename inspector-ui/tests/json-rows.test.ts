@@ -51,3 +51,13 @@ test("decoding is what JSON says, for any escapes", () => {
     assert.equal(decoded(raw).offsetOf(raw.length - 1), value.length);
   }
 });
+
+test("a body that was cut off behind a key is still laid out as JSON", () => {
+  assert.deepEqual(shown('{"a": {"b":', 40), ["{", '  "a":{', '    "b":']);
+});
+
+test("no row begins inside an escape", () => {
+  for (let columns = 8; columns < 30; columns += 1) {
+    for (const row of shown(`["${"\\u65e5".repeat(20)}"]`, columns).slice(1, -1)) assert.match(row.trim(), /^"?(\\u65e5)*"?$/);
+  }
+});
