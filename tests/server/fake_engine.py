@@ -14,6 +14,7 @@ from zllm_ref.canonical.event import (
     Finished,
     FinishReason,
     ReasoningDelta,
+    RefusalDelta,
     Started,
     TextDelta,
     ToolArgumentsDelta,
@@ -31,7 +32,7 @@ Listener = Callable[[Sequence[Event]], None]
 
 @dataclass(frozen=True)
 class Say:
-    """One segment of an answer: text, reasoning, or a call (name, arguments)."""
+    """One segment of an answer: text, reasoning, a refusal, or a call, also a free-form one (name, arguments or input)."""
 
     kind: str
     text: str
@@ -106,8 +107,9 @@ class FakeEngine:
         events += self.extra
         if self.fail_after is not None:
             return [*events[: self.fail_after], Failed(ApiError(ErrorKind.INTERNAL, "the device fell over"))]
-        has_call = any(say.kind == "call" for say in self.script)
-        reason = self.reason or (FinishReason.TOOL_CALLS if has_call else FinishReason.END)
+        kinds = {say.kind for say in self.script}
+        own = FinishReason.TOOL_CALLS if kinds & {"call", "custom"} else FinishReason.END
+        reason = self.reason or (FinishReason.REFUSAL if "refusal" in kinds else own)
         final = replace(usage, completion_tokens=max(1, sum(isinstance(event, TextDelta) for event in events)))
         events += [Finished(reason, final, self.stop_string, choice) for choice in range(request.num_choices)]
         return events
@@ -120,6 +122,8 @@ class FakeEngine:
                 events += [TextDelta(piece, choice) for piece in _pieces(say.text)]
             elif say.kind == "reasoning":
                 events += [ReasoningDelta(piece, choice) for piece in _pieces(say.text)]
+            elif say.kind == "refusal":
+                events += [RefusalDelta(piece, choice) for piece in _pieces(say.text)]
             else:
                 digest = hashlib.sha256(f"{request.request_id}/{choice}/{calls}/{say.text}".encode()).hexdigest()[:24]
                 events.append(ToolCallStarted(calls, f"call_{digest}", say.text, custom=say.kind == "custom", choice=choice))
