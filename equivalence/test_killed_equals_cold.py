@@ -1,7 +1,7 @@
 """A process that is killed while it answers and writes leaves a directory from which every answer is the cold one.
 
-kill -9 at random moments, on the real disk with its syncs: 12 times here, 200 times at night (`ci/cache-kills`). What was reported as written
-before the kill must be found again; whatever is found must give the bits of a prompt computed from its start.
+kill -9 at random moments, on the real disk with its syncs: 12 times here, 200 times at night (`ci/cache-kills`). What was
+reported as written before the kill must be found again; whatever is found must give the bits of a prompt computed from its start.
 """
 
 from __future__ import annotations
