@@ -278,6 +278,24 @@ def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> Non
     assert texts(server) == ["Be brief.", "a", said, "no, b"]
 
 
+def test_the_sdk_speaks_on_lanes_and_steers(serve: Serve) -> None:
+    server = serve(FakeEngine(script=LONG, pause_seconds=0.005))
+    with openai_client(server.url).responses.connect() as socket:
+        socket.response.create(model="fake", input="a", store=False, stream_id="main")
+        first = socket.recv()
+        while socket.recv().type != "response.output_text.delta":
+            continue
+        socket.response.steer(input="no, b", previous_response_id=first.response.id)  # type: ignore[union-attr]
+        kinds = []
+        while (event := socket.recv()).type != "response.created":
+            kinds.append(event.type)
+
+    assert "response.steer.accepted" in kinds
+    assert kinds[-1] == "response.incomplete"
+    assert event.stream_id == first.stream_id == "main"  # type: ignore[union-attr]
+    assert event.response.previous_response_id == first.response.id  # type: ignore[union-attr]
+
+
 def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> None:
     script = (Say("call", "f", "{}"), Say("text", "abc" * 500))
     server = serve(FakeEngine(script=script, pause_seconds=0.005))
@@ -296,7 +314,7 @@ def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> No
     assert pending["type"] == "response.steer.pending"
     assert pending["required_input"] == [{"type": "function_call_output", "call_id": call["call_id"], "output": None}]
     roles = [message.role.value for message in server.engine.requests[-1].messages]
-    assert roles == ["user", "assistant", "assistant", "user", "tool"]
+    assert roles == ["user", "assistant", "assistant", "tool", "user"]  # each result right behind its call
 
 
 @pytest.mark.parametrize("given", [[], "", [{"role": "system", "content": "x"}], [{"type": "function_call_output"}], 5])

@@ -194,7 +194,7 @@ class Connection:
     async def _make_recorded(self, lane: Lane, create: Create, request_id: str) -> Create | None:
         body = create.body
         if lane.held_for is not None and body.get("previous_response_id") == lane.held_for:
-            body = session.with_input(body, (*lane.held_input, *input_items_of(body)))
+            body = session.with_input(body, session.after_results(input_items_of(body), lane.held_input))
             lane.held_for, lane.held_input = None, []
         context = self._state.context(request_id, self._caller.namespace, self._originator)
         local = {one.remembered.id: one.remembered for one in self._lanes.values() if one.remembered is not None}

@@ -97,6 +97,12 @@ def with_input(body: JsonObject, items: Sequence[JsonValue], previous_response_i
     return JsonObject((*kept, *replaced.items()))
 
 
+def after_results(given: Sequence[JsonValue], held: Sequence[JsonValue]) -> tuple[JsonValue, ...]:
+    """What was held stands behind the results that it waited for, and before what is said after them."""
+    count = next((index for index, item in enumerate(given) if not _is_result(item)), len(given))
+    return (*given[:count], *held, *given[count:])
+
+
 def steer_accepted(identity: str, steer: Steer, number: int) -> str:
     shown = {"id": identity, "previous_response_id": steer.previous_response_id}
     return dump({"type": "response.steer.accepted", "sequence_number": number, "steer": shown})
@@ -126,6 +132,11 @@ def steer_failed(steer: Steer, code: str, message: str, number: int) -> str:
 
 def _call_kind(call: dict[str, Any]) -> str:
     return "custom_tool_call" if call["type"] == "custom_tool_call" else "function_call"
+
+
+def _is_result(item: JsonValue) -> bool:
+    kind = item.get("type") if isinstance(item, JsonObject) else None
+    return isinstance(kind, str) and kind.endswith("_call_output")
 
 
 def _user_message(text: str) -> JsonObject:
