@@ -29,14 +29,14 @@ def add_parser(subparsers: Any) -> None:
     _add_common(train, new_tokens=96)
     train.add_argument("--out", type=Path, default=None, help="default: where --draft dspark looks for this model's drafter")
     train.add_argument("--prompts", type=positive, default=840)
-    train.add_argument("--steps", type=positive, default=320)
+    train.add_argument("--steps", type=positive, default=640)
     train.add_argument(
         "--answers", type=Path, default=None, help="keep the recorded answers in this file, reuse them if it is there"
     )
     train.add_argument("--seed", type=count, default=TRAINING_SEED)
     train.set_defaults(run=run_train)
     test = actions.add_parser("eval", help="accepted length, acceptance at each place, calibration, on held-out prompts")
-    _add_common(test, new_tokens=128)
+    _add_common(test, new_tokens=256)
     test.add_argument("--draft", default="dspark", help="dspark, prompt_lookup, mtp, model")
     test.add_argument("--draft-model", default="", help="its weights, where it needs any that are not packaged")
     test.add_argument("--draft-tokens", type=positive, default=None, help="guesses at once; default: the drafter's own")

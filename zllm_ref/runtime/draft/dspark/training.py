@@ -37,7 +37,7 @@ _COMPUTED_IN = torch.bfloat16
 class TrainingPlan:
     """How long and how fast."""
 
-    num_steps: int = 500
+    num_steps: int = 640
     answers_per_step: int = 16
     blocks_per_answer: int = 16
     matrix_rate: float = 0.02
@@ -45,12 +45,12 @@ class TrainingPlan:
     warm_up_steps: int = 20
     other_columns: int = 512
     """Unlikely ids in the loss of each step, drawn anew: a sample of the many, which costs a fraction of all."""
-    dropped: float = 0.2
+    dropped: float = 0.1
     """Share of the features, and of what a layer adds, that a training step does not see: there are more weights than ids to
     learn from, and without this they learn the answers by heart."""
-    likely_weight: float = 0.75
+    likely_weight: float = 0.5
     """Of the cross entropy with what the target found likely; the rest is the log loss of the id that came."""
-    matrix_decay: float = 0.2
+    matrix_decay: float = 0.1
     place_weight: float = 0.75
     """Of each place, relative to the one before."""
     seed: int = 0
