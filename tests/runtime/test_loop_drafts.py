@@ -105,6 +105,37 @@ def test_who_looks_on_is_told_of_each_round_and_its_rejected_guesses() -> None:
     assert any(report.right < len(report.guesses) for report in reports)
 
 
+@pytest.mark.parametrize("drafters", [None, HashOracles(length=3)], ids=["plain", "drafts"])
+def test_who_looks_on_and_raises_ends_no_answer(drafters: HashOracles | None, caplog: pytest.LogCaptureFixture) -> None:
+    def raise_always(report: RoundReport) -> None:
+        raise RuntimeError("planted fault of an onlooker")
+
+    heard = run(new_loop(drafters=drafters), max_new_tokens=9, on_round=raise_always)
+
+    assert heard.ids() == continuation(PROMPT, 9)
+    assert heard.closed
+    assert "planted fault of an onlooker" in caplog.text
+
+
+@pytest.mark.parametrize("drafters", [None, HashOracles(length=3)], ids=["plain", "drafts"])
+def test_a_listener_that_raised_is_told_nothing_more_of_its_other_choices(drafters: HashOracles | None) -> None:
+    calls = []
+
+    def raise_at_the_third() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("listener at the third call")
+
+    heard = Heard(on_token=raise_at_the_third)
+    loop = new_loop(drafters=drafters)
+    loop.submit(job(PROMPT, 20, listener=heard, num_choices=2))
+    loop.run_until_idle()
+
+    assert len(calls) == 3
+    assert heard.failed == ["the answer could not be passed on"]
+    assert_idle(loop)
+
+
 def test_plain_rounds_are_reported_too() -> None:
     reports: list[RoundReport] = []
 

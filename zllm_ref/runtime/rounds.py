@@ -62,8 +62,7 @@ class Rounds:
         if self._speculation is None:
             gained = decode_round(self._model, [lane for _, lane in running], self._num_token_ids)
             for (handle, lane), tokens in zip(running, gained, strict=True):
-                if handle not in broken:
-                    self._tell_isolated(handle, lane, tokens, broken)
+                self._tell_isolated(handle, lane, tokens, broken)
         else:
             lanes = [drafted for handle in handles for drafted in handle.drafted if drafted.sequence.ended is None]
             owner = {id(lane): handle for handle, lane in running}
@@ -93,6 +92,9 @@ class Rounds:
             job.listener.on_ended(lane.choice, lane.ended, stop_token)
 
     def _tell_isolated(self, handle: JobHandle, lane: Lane, tokens: list[SampledToken], broken: list[JobHandle]) -> None:
+        if handle in broken:  # it is over for its other choices too
+            lane.ended = EndReason.CANCELLED
+            return
         try:
             self.tell(lane, tokens)
         except Exception:  # noqa: BLE001  whatever a listener raises is its own job's end; the log has it
@@ -106,4 +108,8 @@ class Rounds:
         for one in looked:
             verified, right = guesses.get(id(one.lane), ((), 0))
             gained = one.lane.num_tokens - one.position
-            one.tell(RoundReport(one.lane.choice, self._count, num_lanes, seconds, one.position, gained, verified, right))
+            report = RoundReport(one.lane.choice, self._count, num_lanes, seconds, one.position, gained, verified, right)
+            try:
+                one.tell(report)
+            except Exception:  # noqa: BLE001  who only looks on must not end an answer; the log has it
+                _log.exception("a round could not be reported")

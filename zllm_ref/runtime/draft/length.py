@@ -52,6 +52,7 @@ class StepCost:
 
     def __init__(self) -> None:
         self._measured: dict[int, deque[float]] = {}
+        self._medians: dict[int, float] = {}
         self._sizes: list[int] = []
         self._seconds: list[float] = []
         """For each measured size, the smallest median of it and of all larger ones."""
@@ -62,9 +63,10 @@ class StepCost:
             self._measured[num_rows] = deque(maxlen=_REMEMBERED)
             insort(self._sizes, num_rows)
         self._measured[num_rows].append(max(seconds, _LEAST_SECONDS))
+        self._medians[num_rows] = median(self._measured[num_rows])
         least, result = math.inf, []
         for size in reversed(self._sizes):
-            least = min(least, median(self._measured[size]))
+            least = min(least, self._medians[size])
             result.append(least)
         self._seconds = result[::-1]
 
