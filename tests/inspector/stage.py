@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from zllm_ref.config import CacheSettings, EngineSettings, ModelSettings, ServerSettings
+from zllm_ref.config import CacheSettings, DraftSettings, EngineSettings, ModelSettings, ServerSettings
 from zllm_ref.engine import Engine
 from zllm_ref.inspector import Recorder
 from zllm_ref.inspector.inspector import Inspector
@@ -82,13 +82,14 @@ class Stage:
 
 def new_stage(
     model: str = "scripted", *, script: Path | None = None, keys: tuple[str, ...] = (), cache: CacheSettings | None = None,
-    recorder: Recorder | None = None, dialect: str | None = None, **more: Any,
+    recorder: Recorder | None = None, dialect: str | None = None, draft: DraftSettings | None = None, **more: Any,
 ) -> Stage:  # fmt: skip
     engine = Engine(
         EngineSettings(
             model=ModelSettings(model=model, dtype="float32", threads=1, dialect=dialect),
             cache=cache or CacheSettings(resident_bytes=64 << 20),
             script=script,
+            draft=draft or DraftSettings(),
         )
     )
     engine.load()

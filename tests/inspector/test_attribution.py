@@ -103,3 +103,19 @@ def test_the_default_system_prompt_is_the_templates_own() -> None:
     assert any("SmolLM" in text for text in texts)
     assert seen.message_bytes[0] is not None
     assert b"SmolLM" not in seen.axis.data[slice(*seen.message_bytes[0])]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_same_words_twice_in_one_run_of_speech_are_two_messages(family: str) -> None:
+    seen = view(request(user("yes"), user("yes"), user("yes")), family)
+
+    clients = [owner for segment, owner in zip(seen.segments, seen.owners, strict=True) if segment.text == "yes"]
+    assert clients == [0, 1, 2]
+
+
+def test_the_instructions_for_tools_are_no_part_of_the_system_message() -> None:
+    seen = view(request(system("Be terse."), user("hi"), tools=(WEATHER,)))
+
+    span = seen.message_bytes[0]
+    assert span is not None
+    assert seen.axis.data[slice(*span)].decode().rstrip() == "<|im_start|>system\nBe terse."

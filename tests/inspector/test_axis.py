@@ -149,3 +149,13 @@ def test_places_in_utf16_are_those_of_an_encoder(text: str) -> None:
 
     for index in range(len(text) + 1):
         assert places(index) == len(text[:index].encode("utf-16-le", "surrogatepass")) // 2
+
+
+def test_a_character_that_is_composed_moves_the_borders_behind_it() -> None:
+    plan: list[Segment] = [TextSegment("e\u0301", CLIENT), TextSegment("xy", CLIENT)]
+
+    axis = Axis(WORDS, plan, encode(plan, WORDS))
+
+    assert axis.text == "éxy"
+    assert [placed.bytes for placed in axis.placed] == [(0, 2), (2, 4)]
+    assert [placed.tokens for placed in axis.placed] == [(0, 1), (1, 3)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.inspector.stage import TOOLS, Stage, events, new_stage, write_script
+from zllm_ref.config import DraftSettings
 
 SYSTEM = {"role": "system", "content": "You are terse."}
 QUESTION = {"role": "user", "content": "Weather in Paris? 🌧 <|im_end|>"}
@@ -327,3 +328,35 @@ async def test_blocks_say_where_they_are_kept(tiny: Stage) -> None:
     assert [start for start, _ in ends] == [index * context["block_tokens"] for index in range(len(ends))]
     assert sum(block["bytes"] for block in context["blocks"]) == sum(span["bytes"] for span in context["spans"])
     assert context["cache_id"]
+
+
+async def test_guesses_are_seen_with_what_became_of_them() -> None:
+    """A drafter with the same weights guesses what the model says, as far as the planner lets it."""
+    stage = new_stage("tiny-llama", draft=DraftSettings(drafter="model", model="tiny-llama"))
+    try:
+        name, _ = await stage.chat([QUESTION], max_tokens=40, ignore_eos=True)
+        decode = await stage.get(f"requests/{name}/decode")
+        tokens = await stage.get(f"requests/{name}/tokens?end=10000")
+        told = await stage.get(f"requests/{name}")
+    finally:
+        stage.engine.close()
+
+    assert decode["drafter"] == "model"
+    first = told["axis"]["prompt"]
+    guessed = [step for step in decode["rounds"] if step["proposed"]]
+    assert guessed
+    said = {token["position"]: token for token in decode["tokens"]}
+    for step in guessed:
+        start, end = step["tokens"]
+        for place, guess in enumerate(step["proposed"]):
+            if guess["accepted"]:
+                assert said[start + place]["id"] == guess["id"]
+                assert said[start + place]["how"] == "accepted"
+                assert start + place < end
+                assert tokens["flags"][start + place] & 32
+        assert {said[place]["round"] for place in range(start, end)} == {step["round"]}
+    accepted = sum(guess["accepted"] for step in guessed for guess in step["proposed"])
+    assert accepted > 0
+    assert told["summary"]["draft"] == {"proposed": sum(len(step["proposed"]) for step in guessed), "accepted": accepted}
+    assert sum(token["how"] == "accepted" for token in decode["tokens"]) == accepted
+    assert [place for step in decode["rounds"] for place in range(*step["tokens"])] == list(range(first, first + decode["total"]))
