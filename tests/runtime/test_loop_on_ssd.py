@@ -61,6 +61,9 @@ def close(loop: RuntimeLoop) -> None:
     assert_idle(loop)
     while loop.cache.pump() or loop.cache.is_writing:
         pass
+    step(loop)
+    assert loop._restores is not None
+    assert not loop._restores._progress, "a job that ended is still remembered"
     loop.cache.store.close()
 
 
@@ -220,6 +223,27 @@ def test_a_disk_that_does_not_answer_costs_time_and_nothing_else(
     assert loop.cache.reserved_bytes > 0, "the disk may still answer"
     reader.run_all()
     step(loop)
+    close(loop)
+
+
+def test_a_slow_disk_is_waited_for_as_long_as_something_comes(root: Path, has_ring: bool) -> None:
+    clock = [0.0]
+    loop = open_loop(root, HashModel(has_ring=has_ring), reader := Later(), clock=lambda: clock[0])
+    heard = Heard()
+    handle = loop.submit(job(TURN, 4, listener=heard))
+    step(loop, 2)
+    for _ in range(4):
+        assert handle.restore is not None
+        clock[0] += 0.7 * RESTORE_TIMEOUT_SECONDS
+        handle.restore.num_read += 1
+        step(loop, 2)
+
+    reader.run_all()
+    loop.run_until_idle()
+
+    assert heard.report is not None
+    assert heard.report.cache_tier == "ssd"
+    assert heard.ids() == continuation(TURN, 4)
     close(loop)
 
 

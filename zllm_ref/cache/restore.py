@@ -56,6 +56,8 @@ class Restore:
         self.plan = plan
         self.num_stages = num_stages
         self.seconds = 0.0
+        self.num_read = 0
+        """Pieces that have come so far: while it grows, the disk answers."""
         self.damaged: bytes | None = None
         """The key of the chunk that was refused."""
         self._codec = codec
@@ -90,6 +92,7 @@ class Restore:
                     else:
                         buffers = self._target.row_buffers(stage, chunk.start, chunk.wanted_rows)
                     read_parts(self._files, chunk, header, first, buffers)
+                    self.num_read += 1
                 uploads.add(partial(self._land, stage))
             uploads.finish()
             uploads.raise_failure()

@@ -26,7 +26,7 @@ from zllm_ref.runtime.state import SessionState
 _log = logging.getLogger(__name__)
 
 RESTORE_TIMEOUT_SECONDS = 30.0
-"""So long may a restore be in coming before the prompt is computed instead."""
+"""So long may a restore stand still before the prompt is computed instead."""
 GATE_TIMEOUT_SECONDS = 2.0
 """So long may a chunk that runs already wait for its next stage."""
 SHUTDOWN_WRITE_SECONDS = 10.0
@@ -52,6 +52,8 @@ class SsdRestores:
         self._waits_by_layer = len(model.state.growing) == 1 and not model.state.fixed
         self._num_layers = model.state.growing[0].layers if model.state.growing else 0
         self._draining: list[_Draining] = []
+        self._progress: dict[JobHandle, tuple[int, float]] = {}
+        """Of each restore: how much had come, and when that was first seen."""
 
     @property
     def is_draining(self) -> bool:
@@ -61,6 +63,8 @@ class SsdRestores:
     def pump(self) -> bool:
         """What file work has done meanwhile. True: there was something."""
         moved = self.cache.pump()
+        for handle in [handle for handle in self._progress if handle.restore is None]:
+            del self._progress[handle]
         for drained in [each for each in self._draining if each.restore.is_drained]:
             self._draining.remove(drained)
             self.cache.release(drained.admission)
@@ -95,7 +99,14 @@ class SsdRestores:
 
     def is_too_late(self, handle: JobHandle) -> bool:
         """The disk does not answer: `abandon` the restore and admit the job anew."""
-        return handle.restore is not None and self._clock() - handle.admitted > RESTORE_TIMEOUT_SECONDS
+        if handle.restore is None:
+            return False
+        now, num_read = self._clock(), handle.restore.num_read
+        seen, since = self._progress.setdefault(handle, (num_read, now))
+        if seen != num_read:
+            self._progress[handle] = (num_read, now)
+            return False
+        return now - since > RESTORE_TIMEOUT_SECONDS
 
     def end(self, handle: JobHandle) -> bool:
         """After the restore the session holds the saved rows, or is as new. False: something still writes there, `abandon` it."""
