@@ -167,7 +167,9 @@ def test_the_judge_tells_right_from_wrong(schema: dict[str, Any], right: object,
     assert "$.v" in (problem(schema, wrong) or "")
 
 
-def test_a_clients_expression_or_reference_costs_neither_time_nor_a_look_at_the_network() -> None:
+def test_a_clients_expression_or_reference_costs_neither_time_nor_a_look_at_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("urllib.request.urlopen", asked.append)
     started = time.monotonic()
 
     assert problem({"pattern": "^(a+)+$", "not": {"const": 1}}, "a" * 40 + "!") is None
@@ -175,6 +177,7 @@ def test_a_clients_expression_or_reference_costs_neither_time_nor_a_look_at_the_
     assert problem({"$ref": "http://127.0.0.1:9/schema.json"}, 1) is None
 
     assert time.monotonic() - started < 2
+    assert asked == []
 
 
 @pytest.mark.parametrize(("text", "is_right"), [("add 12", True), ("add x", False), ("add 12 ", False), ("", False)])
