@@ -44,8 +44,7 @@ def test_each_text_is_counted_where_it_belongs(family: str) -> None:
     said = {part.kind: "".join(seen.axis.text_of(span) for span in part.spans) for part in composition(seen)}
 
     assert "You are terse." in said["system"]
-    assert "cwd: /tmp" in said["workspace"]
-    assert "A file changed." in said["workspace"]
+    assert said["workspace"] == "<env>\ncwd: /tmp\n</env><system-reminder>\nA file changed.\n</system-reminder>"
     assert "Weather in Paris?" in said["history"]
     assert "It is mild." in said["history"]
     assert "18 degrees" in said["tool_results"]

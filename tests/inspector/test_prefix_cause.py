@@ -163,6 +163,18 @@ def test_other_reasoning_in_the_same_place_was_not_dropped() -> None:
     assert cause(now, earlier, "qwen3") not in ("reasoning_dropped", "tool_call_rerendered")
 
 
+def test_reasoning_that_was_only_edited_at_its_end_was_not_dropped() -> None:
+    past = (system(LONG), user("Weather?"))
+    same = "The user wants to know the weather of a city in France, which is Paris, and has not said for when. "
+    one, other = (
+        answer(thought(same + end), call('{"city": "Paris"}')) for end in ("Today, I think, it is.", "Tomorrow, I think.")
+    )
+    earlier = request(*past, one, result("18"), tools=(WEATHER,), reasoning=True)
+    now = request(*past, other, result("18"), tools=(WEATHER,), reasoning=True)
+
+    assert cause(now, earlier, "qwen3") == "edited_history"
+
+
 def test_a_changed_answer_is_edited_history() -> None:
     past = (system(LONG), user("Weather?"))
     earlier = request(*past, answer(Text("It is mild.")), user("thanks"))
