@@ -63,3 +63,11 @@ def test_every_package_in_the_bundle_has_its_licence_beside_it() -> None:
     assert "preact" in shipped
     for name, entry in shipped.items():
         assert f"{name} {entry['version']} ({entry['license']})" in notices
+
+
+def test_no_text_is_left_that_nothing_shows() -> None:
+    keys = re.findall(r'^  "([\w.]+)":', (SOURCE / "src" / "text" / "en.ts").read_text("utf-8"), re.MULTILINE)
+    code = "".join(path.read_text("utf-8") for path in (SOURCE / "src").rglob("*.ts*") if path.parent.name != "text")
+
+    made = re.findall(r"\bt\(`([\w.]+)\$\{", code) + re.findall(r'\bnamed\("([\w.]+)"', code)
+    assert [key for key in keys if f'"{key}"' not in code and not key.startswith(tuple(made))] == []

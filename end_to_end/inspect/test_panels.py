@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from end_to_end.inspect.conversations import ANSWER, QUESTION, Talk
 from end_to_end.inspect.inspector_page import PANELS, InspectorPage
+from end_to_end.serving import ServerProcess
 
 Open = Callable[..., InspectorPage]
 
 
-@pytest.fixture
-def answer(inspect: Open, recorded: Talk) -> InspectorPage:
+@pytest.fixture(scope="module")
+def opened_answer(browser: Browser, server: ServerProcess, recorded: Talk) -> Iterator[InspectorPage]:
     """The second turn through the OpenAI SDK: history, a call, its result, an answer."""
-    inspector = inspect(f"requests/{recorded.chat_answer}")
-    expect(inspector.panel("tokens").locator(".token:not(.waiting)")).not_to_have_count(0)
-    return inspector
+    inspector = InspectorPage.opened(browser, server.url, f"requests/{recorded.chat_answer}")
+    yield inspector
+    inspector.close()
+
+
+@pytest.fixture
+def answer(opened_answer: InspectorPage) -> InspectorPage:
+    """As it is when it has just been opened: nothing pinned, every panel at its beginning."""
+    page = opened_answer.page
+    page.mouse.move(400, 5)
+    if page.locator(".link-line.is-pinned").count():
+        page.keyboard.press("Escape")
+    if not page.locator(".follow input").is_checked():
+        page.keyboard.press("f")
+    for panel in ("wire", "conversation", "segments", "tokens"):
+        opened_answer.scroll(panel, "start")
+    expect(opened_answer.panel("tokens").locator(".token.special").first).to_be_visible()
+    return opened_answer
 
 
 # What they say

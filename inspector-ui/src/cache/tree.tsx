@@ -98,7 +98,7 @@ function Item({ row: { node, depth, place, siblings }, largest, isClosed, isFocu
         {node.tail && node.tail !== node.text && <i> … {visible(node.tail.slice(-28))}</i>}
       </span>
       <span class="node-facts">
-        <span>
+        <span title={t("cache.blocks", { count: count(node.num_blocks, language) })}>
           {count(node.tokens[0], language)}–{count(node.tokens[1], language)}
         </span>
         <span class="node-bytes">

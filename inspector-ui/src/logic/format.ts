@@ -26,6 +26,11 @@ export function milliseconds(value: number | null, language: string): string {
   return `${format(value, value >= 100 ? 0 : value >= 10 ? 1 : 2)} ms`;
 }
 
+/** Two or three digits that matter. */
+export function shortNumber(value: number, language: string): string {
+  return new Intl.NumberFormat(language, { maximumFractionDigits: value >= 10 ? 0 : 1 }).format(value);
+}
+
 export function share(value: number, language: string): string {
   const digits = value > 0 && value < 0.1 ? 1 : 0;
   return new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: digits }).format(value);

@@ -18,6 +18,8 @@ export function Result({ rendered, family }: { rendered: Rendered; family: Famil
     return store;
   }, [rendered]);
   const language = locale.value;
+  const first = rendered.segments.find(({ kind }) => kind === "marker");
+  const marker = first && rendered.text.slice(...first.utf16);
   return (
     <LinkingContext.Provider value={linking}>
       <Reusable rendered={rendered} family={family} />
@@ -27,6 +29,7 @@ export function Result({ rendered, family }: { rendered: Rendered; family: Famil
           {note}
         </p>
       ))}
+      {rendered.typed_markers.length === 0 && marker && <p class="note">{t("play.typedHint", { text: marker })}</p>}
       {rendered.typed_markers.length > 0 && (
         <ul class="typed" data-testid="typed-markers">
           {rendered.typed_markers.map((marker) => (

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Summary } from "../api/contract.ts";
 import { about, connection, isKnown, summaries } from "../api/live.ts";
-import { count, milliseconds, perSecond } from "../logic/format.ts";
+import { count, milliseconds, perSecond, shortNumber } from "../logic/format.ts";
 import { useKeys } from "../shell/keys.ts";
 import { address } from "../shell/route.ts";
 import { locale, named, t, type Key } from "../text/index.ts";
@@ -138,6 +138,9 @@ export function FirstToken({ summary }: { summary: Summary }) {
       <span class="bar" role="img" aria-label={text}>
         {sum > 0 && parts.map(([name, value]) => <i key={name} class={name} style={{ width: `${((value ?? 0) / sum) * 100}%` }} />)}
       </span>
+      <small class="parts" aria-hidden="true">
+        {parts.map(([, value]) => (value === null ? "–" : shortNumber(value, language))).join(" · ")}
+      </small>
     </span>
   );
 }
