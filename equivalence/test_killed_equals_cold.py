@@ -78,10 +78,11 @@ def test_answers_after_a_kill_are_cold_answers(tmp_path: Path) -> None:
             save_until_killed(model, root, saved, writer)
         os.close(writer)
         os.read(reader, 1)
-        time.sleep(generator.random() * whole_seconds)
+        reported = sum(len(os.read(reader, 1)) for _ in range(generator.randrange(NUM_PROMPTS)))
+        time.sleep(generator.random() * 1.5 * whole_seconds / NUM_PROMPTS)  # somewhere within the next save
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        reported = len(os.read(reader, 4096))
+        reported += len(os.read(reader, 4096))
         os.close(reader)
 
         for number, ids in enumerate(prompts):
@@ -98,4 +99,4 @@ def test_answers_after_a_kill_are_cold_answers(tmp_path: Path) -> None:
                     assert_bits_equal(tensor.name, run.state_rows(tensor.name), cold[number].state_rows(tensor.name))
             cache.store.close()
         num_reported += reported
-    assert num_kills <= num_reported < num_kills * NUM_PROMPTS, "the kills came too early, or too late"
+    assert num_reported < num_kills * NUM_PROMPTS, "no kill came in the midst of anything"
