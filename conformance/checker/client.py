@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.sync.client import ClientConnection, connect
 
 PATHS: Final = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_MAX_SENT: Final = 4
 _SECRET: Final = frozenset({"authorization", "x-api-key"})
 
 
@@ -59,7 +60,12 @@ class Exchange:
             return None
 
     def curl(self) -> str:
-        """A command that asks again."""
+        """A command that asks again. Over WebSocket: what was said, into the client that comes with `websockets`."""
+        if self.frames:
+            sent = [json.dumps(frame["message"]) if "message" in frame else str(frame.get("text")) for frame in self.frames
+                    if frame.get("direction") == "sent"]  # fmt: skip
+            told = " ".join("'" + one.replace("'", "'\\''") + "'" for one in sent[:_MAX_SENT])
+            return f"(printf '%s\\n' {told}; sleep 30) | python -m websockets '{self.url}'"
         lines = [f"curl -N -X {self.method} '{self.url}'"]
         lines += [f"-H '{name}: {_hide(name, value)}'" for name, value in self.request_headers.items()]
         if self.request is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.checker.report import write_matrix
-from conformance.checker.run import read_known_failing
+from conformance.checker.run import Run, RunOptions, read_known_failing
+from conformance.checker.scenarios import all_scenarios
 from conformance.commands import main
 from conformance.mutants.server import MODEL, right_server
 
@@ -94,3 +95,15 @@ def test_a_known_failure_is_not_held_against_a_target_until_it_passes(tmp_path: 
 def test_a_target_that_is_not_there_gives_exit_2() -> None:
     assert main(["run", "--base-url", "http://127.0.0.1:9", "--model", "m", "--features", "models"]) == 2
     assert main(["run", "--base-url", "http://127.0.0.1:9"]) == 2
+
+
+def test_a_failure_on_a_connection_tells_how_to_say_it_again() -> None:
+    (scenario,) = (one for one in all_scenarios() if one.id == "responses/websocket-second-turn")
+    with right_server("done-over-websocket") as url:
+        run = Run(RunOptions(url, MODEL))
+        outcome = run.run_one(scenario)
+        run.close()
+    finding = next(one for one in outcome.broken if one.rule == "WS2")
+
+    assert finding.curl.startswith('(printf \'%s\\n\' \'{"type": "response.create"')
+    assert finding.curl.endswith(f"| python -m websockets '{url.replace('http', 'ws')}/v1/responses'")
