@@ -68,17 +68,17 @@ def main() -> None:
 def measure_tools(compiler: FenceCompiler, number: int, *, with_xgrammar: bool) -> None:
     tools = tuple(tool(index) for index in range(number))
     for name in ("dsml-v4", "glm-4.7", "chatml-qwen3"):
-        dialect = dialect_for(None, compiler.vocabulary, name)
-        firsts, agains = [], []
+        firsts, agains, walls = [], [], []
         for _ in range(5):
+            dialect = dialect_for(None, compiler.vocabulary, name)  # a new one remembers no grammar
             fresh = FenceCompiler(compiler.vocabulary)
             fresh._tokenizers = compiler._tokenizers  # the model's own, there before any request
             build_fence(FenceRequest(dialect.fence_grammar((tool(0),)), tool_choice=ToolChoiceRequired()), fresh)
             gc.collect()
-            started = time.thread_time()
-            fence = begin(dialect.fence_grammar(tools), fresh, ToolChoiceRequired())
-            fence.allowed()
+            started, wall = time.thread_time(), time.perf_counter()
+            begin(dialect.fence_grammar(tools), fresh, ToolChoiceRequired()).allowed()
             firsts.append(milliseconds(started))
+            walls.append((time.perf_counter() - wall) * 1e3)
             started = time.thread_time()
             begin(dialect.fence_grammar(tools), fresh, ToolChoiceRequired()).allowed()
             agains.append(milliseconds(started))
@@ -87,7 +87,8 @@ def measure_tools(compiler: FenceCompiler, number: int, *, with_xgrammar: bool) 
         rounds = [per_token(lambda grammar=grammar: begin(grammar, compiler, ToolChoiceRequired()), ids) for _ in range(3)]
         best = min(rounds, key=statistics.median)
         print(
-            f"  {name:13} {number:3} tools: first mask {min(firsts):6.1f} ms (again {min(agains):5.1f} ms); "
+            f"  {name:13} {number:3} tools: first mask {min(firsts):6.1f} ms CPU (median {statistics.median(firsts):.1f}, wall "
+            f"{min(walls):.1f}; again {min(agains):.1f}); "
             f"mask + advance over {len(ids)} tokens: {figures(best)}"
         )
         if with_xgrammar:
