@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zllm_ref.__main__ import main
-from zllm_ref.commands.draft_prompts import KINDS, draft_prompts
+from zllm_ref.commands.draft_prompts import KINDS, Purpose, draft_prompts
 
 TINY = ["--model", "tiny-llama", "--new-tokens", "8"]
 
@@ -20,21 +20,21 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_held_out_prompts_speak_of_what_no_training_prompt_does() -> None:
-    learnt, held_out = draft_prompts(2000, 0, held_out=False), draft_prompts(2000, 1, held_out=True)
+def test_each_purpose_speaks_of_subjects_of_its_own() -> None:
+    prompts = {purpose: draft_prompts(2000, 1, purpose) for purpose in Purpose}
 
-    assert not set(learnt) & set(held_out)
+    assert all(len(set(made)) == len(made) > 50 for made in prompts.values())
     for kind in KINDS:
-        for form in kind.forms:
-            gone = {subject for subject in kind.subjects if form.format(subject) in held_out}
-            kept = {subject for subject in kind.subjects if form.format(subject) in learnt}
-            assert not gone & kept
-    assert len(set(learnt)) == len(learnt)
+        spoken = [
+            {subject for subject in kind.subjects for form in kind.forms if form.format(subject) in made}
+            for made in prompts.values()
+        ]
+        assert sum(map(len, spoken)) == len(set().union(*spoken)) == len(kind.subjects)
 
 
 def test_the_same_seed_gives_the_same_prompts() -> None:
-    assert draft_prompts(50, 3, held_out=True) == draft_prompts(50, 3, held_out=True)
-    assert draft_prompts(50, 3, held_out=True) != draft_prompts(50, 4, held_out=True)
+    assert draft_prompts(50, 3, Purpose.TEST) == draft_prompts(50, 3, Purpose.TEST)
+    assert draft_prompts(50, 3, Purpose.TEST) != draft_prompts(50, 4, Purpose.TEST)
 
 
 def test_an_evaluation_says_length_places_calibration_and_that_tokens_are_the_same(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zllm_ref.commands.argument_numbers import count, positive
-from zllm_ref.commands.draft_prompts import draft_prompts
+from zllm_ref.commands.draft_prompts import Purpose, draft_prompts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zllm_ref.engine.reading import ReadModel
 
 TRAINING_SEED, HELD_OUT_SEED = 0, 1
+NUM_CALIBRATION_PROMPTS = 64
 
 
 def add_parser(subparsers: Any) -> None:
@@ -69,11 +70,12 @@ def run_train(args: argparse.Namespace) -> int:
     target = _read(args, console)
     if target is None:
         return 2
-    prompts = _encoded(target, draft_prompts(args.prompts, args.seed, held_out=False))
+    prompts = _encoded(target, draft_prompts(args.prompts, args.seed, Purpose.LEARN))
+    calibration = _encoded(target, draft_prompts(NUM_CALIBRATION_PROMPTS, args.seed, Purpose.CALIBRATE))
     started = time.monotonic()
     run = TrainingRun(target, args.seed, args.threads, console)
     try:
-        weights = run.train(prompts, args.new_tokens, args.steps, stop_ids(target), args.answers)
+        weights = run.train(prompts, calibration, args.new_tokens, args.steps, stop_ids(target), args.answers)
     except ValueError as error:
         console.print(f"[bold red]cannot train:[/] {escape(str(error))}")
         return 2
@@ -108,7 +110,7 @@ def run_eval(args: argparse.Namespace) -> int:
     if factory is None:
         console.print("[bold red]no drafter:[/] got --draft none, allowed a drafter to test")
         return 2
-    prompts = _encoded(target, draft_prompts(args.prompts, args.seed, held_out=True))
+    prompts = _encoded(target, draft_prompts(args.prompts, args.seed, Purpose.TEST))
     sampling = SamplingParameters(temperature=args.temperature, seed=args.seed)
     plan = EvaluationPlan(args.new_tokens, args.lanes, sampling)
     evaluation = DraftEvaluation(target.model, target.vocabulary.size, stop_ids(target), plan)

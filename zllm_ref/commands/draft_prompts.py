@@ -1,14 +1,22 @@
 """Prompts for training a drafter and for testing it: forms × subjects, written here, so that anybody can repeat the figures.
 
-Every sixth subject of each kind is held out: a prompt for the test speaks of something that no prompt of the training does.
+Every sixth subject of each kind is held out, in turn for calibration and for the test: neither speaks of anything that a prompt
+of the training does, nor of what the other does.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from enum import StrEnum
 
 HELD_OUT_EVERY = 6
+
+
+class Purpose(StrEnum):
+    LEARN = "learn"
+    CALIBRATE = "calibrate"
+    TEST = "test"
 
 
 @dataclass(frozen=True)
@@ -21,19 +29,24 @@ class PromptKind:
     share: float
 
 
-def draft_prompts(count: int, seed: int, *, held_out: bool) -> list[str]:
+def draft_prompts(count: int, seed: int, purpose: Purpose) -> list[str]:
     """About `count` different prompts, the same for the same seed."""
-    draw = random.Random(f"{seed} {held_out}")
+    draw = random.Random(f"{seed} {purpose is not Purpose.LEARN}")
     chosen: list[str] = []
     for kind in KINDS:
-        subjects = [
-            subject for place, subject in enumerate(kind.subjects) if (place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held_out
-        ]
+        subjects = [subject for place, subject in enumerate(kind.subjects) if _purpose_of(place) is purpose]
         pairs = [form.format(subject) for subject in subjects for form in kind.forms]
         draw.shuffle(pairs)
         chosen += pairs[: round(count * kind.share)]
     draw.shuffle(chosen)
     return chosen
+
+
+def _purpose_of(place: int) -> Purpose:
+    """Of the subject at `place` of its kind."""
+    if place % HELD_OUT_EVERY != HELD_OUT_EVERY - 1:
+        return Purpose.LEARN
+    return Purpose.TEST if place // HELD_OUT_EVERY % 2 else Purpose.CALIBRATE
 
 
 _TOPICS = (

@@ -23,8 +23,6 @@ from zllm_ref.runtime.sampler import SamplingParameters
 
 NUM_DRAFTED = 12_288
 """Ids that are ever guessed: a quarter of the default model's, and 95 % of what it says to held-out prompts."""
-CALIBRATION_SHARE = 12
-"""Every so many answers one is kept apart, to calibrate the chances."""
 LANES = 64
 LINES_WITHOUT_TERMINAL = 10
 """A bar that nobody sees is so many lines."""
@@ -76,20 +74,21 @@ class TrainingRun:
     def train(
         self,
         prompts: Sequence[Sequence[int]],
+        calibration_prompts: Sequence[Sequence[int]],
         new_tokens: int,
         num_steps: int,
         stop_ids: frozenset[int],
         answers_file: Path | None = None,
     ) -> DsparkWeights:
-        """`answers_file`: read where it is there, written where it is not."""
+        """`answers_file`: read where it is there, written where it is not; with one more beside it for the calibration."""
         target, console = self._target, self._console
         model = target.model
         if not isinstance(model, TargetModel):
             raise ValueError(f"draft train: got a {model.architecture} model, allowed one that shares its embedding and its head")
         layers = feature_layers(model.state.growing[0].layers if model.state.growing else 1)
-        answers = self._answers(model, layers, prompts, new_tokens, stop_ids, answers_file)
-        kept = [answer for number, answer in enumerate(answers) if number % CALIBRATION_SHARE == 1]
-        learnt = [answer for number, answer in enumerate(answers) if number % CALIBRATION_SHARE != 1]
+        learnt = self._answers(model, layers, prompts, new_tokens, stop_ids, answers_file)
+        kept_file = None if answers_file is None else answers_file.with_name(answers_file.name + ".calibration")
+        kept = self._answers(model, layers, calibration_prompts, new_tokens, stop_ids, kept_file, sampled=False)
         console.print(
             f"{len(learnt)} answers to learn from, {_num_tokens(learnt):,} tokens; "
             f"{len(kept)} to calibrate with, {_num_tokens(kept):,} tokens"
@@ -116,8 +115,9 @@ class TrainingRun:
         new_tokens: int,
         stop_ids: frozenset[int],
         file: Path | None,
+        sampled: bool = True,
     ) -> list[Answer]:
-        again = prompts[::SAMPLED_EVERY]
+        again = prompts[::SAMPLED_EVERY] if sampled else ()
         asked = [*prompts, *again]
         samplings = [
             *(SamplingParameters() for _ in prompts),
