@@ -48,6 +48,7 @@ def failure_before_first_token(probe: Probe) -> None:
 @TABLE.scenario("stall", "scripted", "X4 T9")
 def stall(probe: Probe) -> None:
     """The engine falls silent in mid-answer: what it had said is out by then, and the answer is whole in the end."""
+    _demand_failure(probe, "Fail after 5 tokens.")  # only a target that takes demands; a slow one may seem to stall
     whole = probe.ask(ask("Say hello in five words."))
     demand = f"Stall for {_STALL_SECONDS} seconds after 3 tokens."
     answer = probe.ask(ask(demand))
@@ -65,6 +66,7 @@ def stall(probe: Probe) -> None:
 @TABLE.scenario("websocket-steer", "websocket", "WS15", ("responses",), is_optional=True)
 def websocket_steer(probe: Probe) -> None:
     """A response that is steered while the engine is silent ends as steered, and its successor follows; a late steer fails."""
+    _demand_failure(probe, "Fail after 5 tokens.")
     socket = probe.client.open_websocket()
     body = ask(f"Stall for {_STALL_SECONDS} seconds after 3 tokens.", max_tokens=64).body("responses", probe.client.model, True)
     socket.send({"type": "response.create", **{key: value for key, value in body.items() if key != "stream"}})
