@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from zllm_ref.fence.compile import FenceCompiler, UnfenceableGrammar
@@ -116,37 +115,39 @@ class Holder:
         return None
 
 
-def literals_of(node: Node, compiler: FenceCompiler) -> Iterator[str]:
+def collect_literals(node: Node, compiler: FenceCompiler, found: set[str]) -> None:
     """Every text that the grammar writes literally; markers without an id count as such."""
     match node:
         case Literal():
-            yield node.text
+            found.add(node.text)
         case Marker():
             if compiler.vocabulary.marker_id(node.name) is None:
-                yield node.name
+                found.add(node.name)
         case Sequence():
             for item in node.items:
-                yield from literals_of(item, compiler)
+                collect_literals(item, compiler, found)
         case Choice():
             for option in node.options:
-                yield from literals_of(option, compiler)
+                collect_literals(option, compiler, found)
         case Repeat():
-            yield from literals_of(node.item, compiler)
+            collect_literals(node.item, compiler, found)
             if node.separator is not None:
-                yield from literals_of(node.separator, compiler)
+                collect_literals(node.separator, compiler, found)
         case RawText() | CustomText():
             for part in node.closer:
-                yield from literals_of(part, compiler)
+                collect_literals(part, compiler, found)
         case UnorderedParameters():
-            yield from literals_of(node.separator, compiler)
+            collect_literals(node.separator, compiler, found)
             for parameter in node.parameters:
-                yield from literals_of(parameter.node, compiler)
+                collect_literals(parameter.node, compiler, found)
 
 
 def broken_literals(root: Node, compiler: FenceCompiler) -> list[str]:
     """Literals that do not come back from the tokenizer's own encoding: forced runs of them would be another text."""
     vocabulary = compiler.vocabulary
-    texts = sorted({text for text in literals_of(root, compiler) if not (vocabulary.keeps_ascii and text.isascii())} - {""})
+    found: set[str] = set()
+    collect_literals(root, compiler, found)
+    texts = sorted(text for text in found if text and not (vocabulary.keeps_ascii and text.isascii()))
     encoded = vocabulary.encode_texts(texts) if texts else []
     return [
         text
