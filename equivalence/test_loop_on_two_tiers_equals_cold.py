@@ -165,7 +165,10 @@ def test_a_client_that_leaves_during_a_restore_takes_nothing_along(small_model: 
         loop.step()
 
         assert handle.state is None
+        assert restore.is_drained or loop.cache.reserved_bytes > 0, "given up while the reader may write"
+        loop.run_until_idle()
         assert restore.is_drained
+        assert loop.cache.reserved_bytes == 0
         loop.cache.check()
         assert loop.cache.reserved_bytes == 0
         (got,) = ask(loop, prompt)
