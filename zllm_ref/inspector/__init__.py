@@ -10,8 +10,17 @@ answer with how each came to be. It is told all of this by those who know it and
 
 Must never know: how to serve a request. A server without an inspector answers the same bytes.
 
+    inspector.py             one method a path of docs/inspector.md; problem.py what it can answer instead
     record.py, recorder.py   what went by, bounded
-    axis.py                  tokens, bytes and UTF-16 units of one request beside each other
+    axis.py                  tokens, bytes and UTF-16 units of one request beside each other; utf16.py, json_places.py
+    attribution.py, prompt_view.py, view.py   whose segment is whose; where every part and event lies on the axis
+    summary.py, wire_panel.py, conversation_panel.py, token_panels.py, context_panel.py, decode_panel.py, prefix_panel.py
+    composition.py           what a prompt is made of
+    nearest.py, prefix_break.py, prefix_cause.py   the earlier state, and why it was not, or not wholly, reused
+    cache_contents.py, kv_figures.py   the cache as a tree; what a context costs
+    playground.py, family.py, family_tokenizers.py, merges.py, harmony_renderer.py, deepseek_v3_renderer.py
+    body_file.py, explanation.py   the same without a server: `explain`
+    static/                  the page, built
 """
 
 from zllm_ref.inspector.record import Arrival, Record, State
