@@ -238,8 +238,9 @@ class Record:
             if token.logprob is not None:
                 self.alternatives[len(self.ids)] = (token.logprob, token.top)
                 num_bytes += 200 + 120 * len(token.top)
-            self.ids.append(token.token_id)
+            # whoever looks counts the ids: by then everything else of the token is there
             self.how.append((FORCED if token.forced else 0) | (ACCEPTED if token.drafted else 0))
+            self.ids.append(token.token_id)
         self.steps.append(Step(self._clock(), start, len(self.ids)))
         self._touch(self, num_bytes)
 
