@@ -191,7 +191,7 @@ def spoilt(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]
         (lambda t, m: t.update({"more": torch.ones(3)}), "more"),
         (lambda t, m: m.clear(), "metadata"),
         (lambda t, m: m.update({FORMAT: '{"shape": "[]", "target": ""}'}), "shape"),
-        (lambda t, m: m.update({FORMAT: m[FORMAT].replace('block\\": 5', 'block\\": 99')}), "block"),
+        (lambda t, m: m.update({FORMAT: m[FORMAT].replace('block\\": 5', 'block\\": 99')}), "2 to 16 guesses"),
         (lambda t, m: m.update({FORMAT: m[FORMAT].replace("[0, 2]", "[2, 0]")}), "feature_layers"),
         (lambda t, m: m.update({FORMAT: m[FORMAT].replace('heads\\": 4', 'heads\\": -4')}), "heads"),
     ],
