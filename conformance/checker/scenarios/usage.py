@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from conformance.checker.absence import NOT_SERVED
 from conformance.checker.answer import Answer
 from conformance.checker.dialogue import WEATHER, Ask, User, ask
@@ -98,7 +100,7 @@ def three_protocols(probe: Probe) -> None:
     """The same question in all three protocols: where texts agree, counts must. Messages think only when asked to (AN17), so the
     others are asked not to, where they take that."""
     asked = ask("Say hello in five words.", max_tokens=32)
-    unthinking = {"chat": {"reasoning_effort": "none"}, "responses": {"reasoning": {"effort": "none"}}}
+    unthinking: dict[str, dict[str, Any]] = {"chat": {"reasoning_effort": "none"}, "responses": {"reasoning": {"effort": "none"}}}
     answers = []
     for protocol in ("chat", "responses", "messages"):
         body = asked.body(protocol, probe.client.model, False)
