@@ -32,6 +32,7 @@ async def test_conversations_with_one_beginning_share_a_trunk() -> None:
         assert len(tree["roots"]) == 1
         trunk = tree["roots"][0]
         assert trunk["text"].startswith("<|im_start|>system\nA long beginning")
+        assert trunk["num_blocks"] > 1
         assert trunk["num_blocks"] * 128 == trunk["tokens"][1]
         assert trunk["state"] is None
         leaves = [node for node in nodes if not node["children"]]
