@@ -128,6 +128,7 @@ def test_a_message_lights_all_its_tokens(answer: InspectorPage) -> None:
     answer.panel("conversation").locator(".head-row", has_text="user").first.hover()
 
     expect(answer.link_line).to_contain_text("tokens")
+    expect(answer.panel("segments").locator(".lit").first).to_be_in_viewport()
     assert QUESTION.replace(" ", "") in answer.lit_text("segments").replace("\n", "").replace(" ", "")
 
 
