@@ -50,6 +50,22 @@ def test_a_long_state_is_copied_in_pieces_while_others_speak_and_is_the_same_sta
     assert_idle(loop)
 
 
+def test_a_copy_that_fails_beside_the_work_of_others_ends_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError("no room for a copy")
+
+    monkeypatch.setattr(SessionState, "copy_ahead", full)
+    loop = new_loop()
+    stream, long = Heard(), Heard()
+    loop.submit(job([1, 2], 30, listener=stream))
+    loop.submit(job(LONG, 3, listener=long))
+    loop.run_until_idle()
+
+    assert (long.ids(), long.failed) == (continuation(LONG, 3), [])
+    assert (stream.ids(), stream.failed) == (continuation([1, 2], 30), [])
+    assert_idle(loop)
+
+
 def test_where_nobody_else_speaks_the_answer_ends_at_once(copied: list[int]) -> None:
     model = HashModel()
     loop = new_loop(model)

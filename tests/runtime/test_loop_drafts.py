@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from zllm_ref.runtime.draft.prompt_lookup import PromptLookupFactory
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.sampler import SamplingParameters
 from zllm_ref.runtime.sequence import ChoicePlan, EndReason, RoundReport
+from zllm_ref.runtime.state import SessionState
 
 GREEDY = SamplingParameters()
 
@@ -71,6 +73,28 @@ def test_a_drafter_that_breaks_is_left_out_and_the_answer_goes_on(caplog: pytest
     assert heard.ids() == continuation(PROMPT, 30)
     assert heard.closed
     assert "planted fault of a drafter" in caplog.text
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_a_drafter_that_cannot_begin_is_left_out_and_every_choice_is_answered(
+    which: int, error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unmade(HashOracles):
+        def begin(self, state: SessionState, ids: Sequence[int]) -> HashOracle:
+            drafter = super().begin(state, ids)
+            if len(self.made) > which:
+                raise error("no memory for a drafter")
+            return drafter
+
+    loop = new_loop(drafters=Unmade())
+    heard = Heard()
+    loop.submit(job(PROMPT, 9, listener=heard, num_choices=2))
+    loop.run_until_idle()
+
+    assert (heard.ids(0), heard.ids(1), heard.failed) == (continuation(PROMPT, 9), continuation(PROMPT, 9), [])
+    assert "no memory for a drafter" in caplog.text
+    assert_idle(loop)
 
 
 # what is told, and when

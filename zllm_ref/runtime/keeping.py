@@ -27,8 +27,8 @@ class Keeper:
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
 
-    def copy_ahead(self, handle: JobHandle, most_bytes: int | None = None) -> bool:
-        """Copies whole blocks of the prompt that no saved state has, at most so many bytes. True: none of them is left."""
+    def copy_ahead(self, handle: JobHandle) -> bool:
+        """Copies whole blocks of the prompt that no saved state has, at most `COPY_BYTES` of them. True: none of them is left."""
         state, admission = handle.state, handle.admission
         if state is None or admission is None or not (admission.will_keep and handle.job.keep):
             return True
@@ -36,12 +36,16 @@ class Keeper:
             uses = admission.hit.blocks if admission.hit is not None else ()
             handle.copied_tokens = (uses[-1].start + uses[-1].num_rows) // BLOCK_TOKENS * BLOCK_TOKENS if uses else 0
         block_bytes = state.declaration.bytes_per_token * BLOCK_TOKENS
-        num_blocks = max(1, (COPY_BYTES if most_bytes is None else most_bytes) // max(1, block_bytes))
+        num_blocks = max(1, COPY_BYTES // max(1, block_bytes))
         end = min(state.length, int(handle.job.prompt_ids.shape[0])) // BLOCK_TOKENS * BLOCK_TOKENS
-        while num_blocks and handle.copied_tokens < end:
-            state.copy_ahead(handle.copied_tokens, handle.copied_tokens + BLOCK_TOKENS)
-            handle.copied_tokens += BLOCK_TOKENS
-            num_blocks -= 1
+        try:
+            while num_blocks and handle.copied_tokens < end:
+                state.copy_ahead(handle.copied_tokens, handle.copied_tokens + BLOCK_TOKENS)
+                handle.copied_tokens += BLOCK_TOKENS
+                num_blocks -= 1
+        except (RuntimeError, ValueError, MemoryError):
+            _log.exception("copying ahead failed: what is missing is copied when the answer ends")
+            handle.copied_tokens = end
         return handle.copied_tokens >= end
 
     def keep(self, handle: JobHandle) -> str | None:

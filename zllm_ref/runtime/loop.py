@@ -135,8 +135,9 @@ class RuntimeLoop:
                 with self._wakeup:
                     if self._stopping:
                         break
+                    present = [*self._incoming, *self._all()]
                 has_worked = False
-                with self._isolated([*self._incoming, *self._all()], "the runtime's step failed"):
+                with self._isolated(present, "the runtime's step failed"):
                     has_worked = self.step()
                 if not has_worked:
                     with self._wakeup:

@@ -17,6 +17,7 @@ from zllm_ref.runtime.draft.planner import DraftPlanner
 from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.prefill import ChunkRows
+from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.verify import DraftedSequence, Tell, Verified, verify_round
 
 
@@ -56,7 +57,7 @@ class Speculation:
     def open(self, handle: JobHandle) -> None:
         """The job was admitted: a drafter begins on its session, which may hold restored rows already."""
         if handle.state is not None and all(plan.script is None for plan in handle.job.choices):
-            handle.drafter = GuardedDrafter(self._factory.begin(handle.state, handle.job.prompt_ids.tolist()))
+            handle.drafter = self._guarded(handle, handle.state)
 
     def follow_prompt(self, handle: JobHandle, start: int, rows: ChunkRows) -> None:
         """A chunk of the prompt from position `start` on is in the state."""
@@ -73,7 +74,7 @@ class Speculation:
         for sequence in handle.sequences:
             drafter = handle.drafter
             if drafter is not None and sequence.choice > 0:
-                drafter = GuardedDrafter(self._factory.begin(sequence.state, handle.job.prompt_ids.tolist()))
+                drafter = self._guarded(handle, sequence.state)
             if drafter is not None:
                 drafter.follow(last, rows.followed[-1:], sequence.pending[:1])
             handle.drafted.append(DraftedSequence(sequence, drafter, self.planner.new_outlook()))
@@ -87,3 +88,6 @@ class Speculation:
             self.counts.drafted += sum(result.proposed for result in results)
             self.counts.accepted += sum(result.right for result in results)
         return results
+
+    def _guarded(self, handle: JobHandle, state: SessionState) -> GuardedDrafter:
+        return GuardedDrafter(lambda: self._factory.begin(state, handle.job.prompt_ids.tolist()))

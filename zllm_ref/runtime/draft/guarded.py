@@ -1,4 +1,4 @@
-"""A drafter that may break: from its first error on it is silent, and the answer goes on without guesses."""
+"""A drafter that may break, even before it is made: from its first error on it is silent, the answer goes on without guesses."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from zllm_ref.runtime.draft.drafter import Drafter
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_BREAKS = (RuntimeError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError)
 
 
 class GuardedDrafter:
-    """Does what the drafter in it does, as long as that does not raise."""
+    """Does what the drafter that `begin` makes does, as long as neither raises."""
 
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter: Drafter | None = drafter
-
-    @property
-    def is_broken(self) -> bool:
-        return self._drafter is None
+    def __init__(self, begin: Callable[[], Drafter]) -> None:
+        self._drafter: Drafter | None = None
+        try:
+            self._drafter = begin()
+        except _BREAKS:
+            _log.exception("a drafter could not begin: the answer goes on without it")
 
     def follow(self, start: int, hidden: Tensor, next_ids: Sequence[int]) -> None:
         self._try(lambda drafter: drafter.follow(start, hidden, next_ids), None)
@@ -41,7 +42,7 @@ class GuardedDrafter:
             return otherwise
         try:
             return ask(self._drafter)
-        except (RuntimeError, ValueError, LookupError, TypeError, ArithmeticError):
+        except _BREAKS:
             _log.exception("a drafter broke: the answer goes on without it")
             self._drafter = None  # what it held is given back with it
             return otherwise
