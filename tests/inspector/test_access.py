@@ -146,6 +146,16 @@ async def test_a_page_that_renamed_itself_to_this_machine_is_refused(open_stage:
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via"])
+async def test_what_a_proxy_of_this_machine_passes_on_is_refused(open_stage: Stage, name: str) -> None:
+    """Its own address is loopback, and what the header says of the client is the client's own word."""
+    async with open_stage.client() as client:
+        headers = {name: "for=127.0.0.1" if name == "Forwarded" else "127.0.0.1"}
+        answers = [await client.get(path, headers=headers) for path in ("/inspect", "/inspect/api/about", "/inspect/api/kv")]
+
+    assert [answer.status_code for answer in answers] == [403, 403, 403]
+
+
 async def test_remote_machines_are_let_in_where_the_server_was_told_so() -> None:
     stage = new_stage(inspect_remote=True)
     try:

@@ -55,6 +55,9 @@ _PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
 }
 
+_PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers that a proxy adds. The HTTP library may believe them and change the client's address."""
+
 Answer = Callable[["Asked"], dict[str, Any]]
 
 
@@ -153,12 +156,16 @@ class InspectRoutes:
     # ---- who may ask ------------------------------------------------------------------------------------------------
 
     def _check_place(self, request: Request) -> None:
-        """Loopback by address and by name: a page of another host cannot reach in by renaming itself to 127.0.0.1."""
+        """Loopback by address and by name: a page of another host cannot reach in by renaming itself to 127.0.0.1.
+
+        Nor can a client of a proxy that runs here: whose request it passes on is nobody of this machine, whatever it says.
+        """
         if self._state.settings.inspect_remote:
             return
         client = request.client.host if request.client is not None else ""
         host = _name_of(request.headers.get("host", ""))
-        if not (_is_loopback(client) and (host == "localhost" or _is_loopback(host))):
+        is_passed_on = any(name in request.headers for name in _PASSED_ON)
+        if is_passed_on or not (_is_loopback(client) and (host == "localhost" or _is_loopback(host))):
             raise InspectProblem(403, "not_loopback", "the inspector answers this machine only; --inspect-remote opens it")
 
     def _caller(self, request: Request) -> Caller:
@@ -243,8 +250,8 @@ class InspectRoutes:
                     seen = news["cursor"]
                     if ticks == 0 or news["requests"] or news["gone"]:
                         yield _event("requests", dump(news))
-                    await self._state.in_thread(lambda: self._find_causes(caller))
-                if ticks % _GAUGE_TICKS == 0 and (text := self._gauge(caller)) != gauge:
+                    await self._state.in_thread(partial(self._find_causes, caller))
+                if ticks % _GAUGE_TICKS == 0 and (text := await self._state.in_thread(partial(self._gauge, caller))) != gauge:
                     gauge = text
                     yield _event("cache", text)
                 if ticks % _KEEP_ALIVE_TICKS == 0:
