@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from zllm_ref.runtime.draft.dspark.answers import LIKELY, Answer, AnswerRecorder, frequent_ids
 from zllm_ref.runtime.draft.dspark.answers_file import read_answers, save_answers
+from zllm_ref.runtime.draft.dspark.block import BlockContext, DsparkBlock
 from zllm_ref.runtime.draft.dspark.factory import Dspark, load_dspark, seeded_dspark
 from zllm_ref.runtime.draft.dspark.shape import DsparkShape
 from zllm_ref.runtime.draft.dspark.training import DsparkTrainer, TrainingPlan, _fit, take_blocks
@@ -22,6 +23,7 @@ from zllm_ref.runtime.models.llama import Llama
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.models.scripted import Scripted
 from zllm_ref.runtime.numerics import Numerics
+from zllm_ref.runtime.rope import build_rope
 from zllm_ref.runtime.sampler import SamplingParameters
 from zllm_ref.runtime.state import SessionState, StateDeclaration
 from zllm_ref.runtime.weights import seeded_checkpoint
@@ -140,6 +142,58 @@ def test_training_and_guessing_compute_the_same_chances(model: Llama, answers: l
     assert float(right.mean()) > 0.8
     assert torch.allclose(learnt, torch.tensor(chances), atol=0.02)
     assert len({tuple(row) for row in guesses}) > 1
+
+
+def loud(weights: DsparkWeights) -> DsparkWeights:
+    """No matrix is nothing: what training begins with has layers and a Markov head that add nothing yet."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = {
+        name: torch.randn(tensor.shape, generator=generator) / tensor.shape[-1] ** 0.5
+        for name, tensor in weights.tensors.items()
+        if name.endswith((".out", ".down", "markov.up"))
+    }
+    return replace(weights, tensors={**weights.tensors, **drawn})
+
+
+def test_a_row_hears_its_whole_block_the_rows_it_sees_and_the_row_before_it_and_nothing_else() -> None:
+    """By gradients: what a row does not depend on has a gradient of exactly zero."""
+    numerics, blocks = Numerics(torch.float32), 2
+    tensors = loud(weights_of()).cast(torch.float32, torch.device("cpu"))
+    tensors["block.masks"].requires_grad_()
+    rope = build_rope(SHAPE.head_dim, SHAPE.rope_theta, 64, torch.float32, torch.device("cpu"))
+    block = DsparkBlock(SHAPE, tensors, numerics, rope)
+    embedded, newest, keys_values = (
+        torch.randn(size, generator=torch.Generator().manual_seed(size[0])).requires_grad_()
+        for size in ((blocks, 128), (blocks, 64), (SHAPE.layers, 7, 2, SHAPE.kv_heads, SHAPE.head_dim))
+    )
+    visible = torch.tensor([[False, True, True, False, False, False, False], [False, False, True, True, True, True, False]])
+
+    rows = block.rows(embedded, newest, torch.tensor([3, 6]), [BlockContext(keys_values, visible)])
+
+    for place in range(SHAPE.block):
+        wanted = (embedded, newest, tensors["block.masks"], keys_values)
+        heard = torch.autograd.grad(rows[place].square().sum(), wanted, retain_graph=True)
+        by_block, by_newest, by_mask, by_row = (
+            part.transpose(0, axis).flatten(1).ne(0).any(1).tolist() for part, axis in zip(heard, (0, 0, 0, 1), strict=True)
+        )
+        assert by_block == [True, False]
+        assert by_newest == [True, False]
+        assert by_mask == [True] * (SHAPE.block - 1)
+        assert by_row == visible[0].tolist()
+
+
+def test_a_guess_follows_from_the_guess_before_it(model: Llama) -> None:
+    factory = Dspark(loud(weights_of()), model, 512)
+    heads, rows = factory.heads, torch.randn((SHAPE.block, 128), generator=torch.Generator().manual_seed(1)).bfloat16()
+    drafter = factory.begin(SessionState(StateDeclaration(factory.state_tensors), 64, model.device), [])
+
+    with torch.inference_mode():
+        guesses = drafter._read(rows, torch.tensor([5]))
+        logits = heads.base(rows) + heads.correction(heads.link(heads.embedded(torch.tensor([5, *guesses[:-1]])), rows))
+        alone = heads.base(rows) + heads.correction(heads.link(heads.embedded(torch.tensor([5] * SHAPE.block)), rows))
+
+    assert guesses == logits.argmax(-1).tolist()  # an id is its own place here
+    assert guesses != alone.argmax(-1).tolist(), "these rows can tell the difference"
 
 
 def test_frequent_ids_come_first_and_small_ones_fill_up(answers: list[Answer]) -> None:
