@@ -205,3 +205,77 @@ def test_a_lark_grammar_inside_a_json_string_is_judged_afterwards(
         engine.close()
 
     assert answer.finished.reason is ends
+
+
+def custom_body(protocol: Protocol, syntax: str, definition: str, stream: bool) -> tuple[str, dict[str, Any]]:
+    """Two function tools, then a free-form one."""
+    grammar = {"syntax": syntax, "definition": definition}
+    if protocol is Protocol.CHAT:
+        first = [{"type": "function", "function": {"name": name}} for name in ("one", "two")]
+        custom = {"type": "custom", "custom": {"name": "run", "format": {"type": "grammar", "grammar": grammar}}}
+        chosen: dict[str, Any] = {"type": "custom", "custom": {"name": "run"}}
+        said: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}]}
+    else:
+        first = [{"type": "function", "name": name, "parameters": {}, "strict": False} for name in ("one", "two")]
+        custom = {"type": "custom", "name": "run", "format": {"type": "grammar", **grammar}}
+        chosen = {"type": "custom", "name": "run"}
+        said = {"input": "go"}
+    path = "/v1/chat/completions" if protocol is Protocol.CHAT else "/v1/responses"
+    return path, {"model": "scripted", "stream": stream, **said, "tools": [*first, custom], "tool_choice": chosen}
+
+
+async def post_custom(protocol: Protocol, syntax: str, definition: str, dialect: str, stream: bool = False) -> httpx.Response:
+    engine = new_engine(dialect=dialect)
+    try:
+        transport = httpx.ASGITransport(app=create_app(engine, ServerSettings()))
+        path, sent = custom_body(protocol, syntax, definition, stream)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.post(path, json=sent)
+    finally:
+        engine.close()
+
+
+PLACES = {Protocol.CHAT: "tools[2].custom.format.grammar.definition", Protocol.RESPONSES: "tools[2].format.definition"}
+
+
+@pytest.mark.parametrize("dialect", ["chatml-hermes", "dsml-v4", "glm-4.7", "qwen3-coder"])
+@pytest.mark.parametrize("protocol", PLACES)
+@pytest.mark.parametrize(("syntax", "definition"), [("lark", "start: ("), ("regex", "a(")])
+async def test_a_grammar_that_cannot_be_read_is_refused_with_its_path_before_the_first_byte(
+    syntax: str, definition: str, protocol: Protocol, dialect: str
+) -> None:
+    answer = await post_custom(protocol, syntax, definition, dialect, stream=True)
+
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert error["param"] == PLACES[protocol]
+    assert "got" in error["message"]
+    assert "allowed" in error["message"]
+
+
+@pytest.mark.parametrize("dialect", ["chatml-hermes", "dsml-v4", "glm-4.7", "qwen3-coder"])
+@pytest.mark.parametrize("protocol", PLACES)
+@pytest.mark.parametrize(("syntax", "definition"), [LARK.grammar, ("regex", "[0-9]{3}-[a-z]")])
+async def test_without_a_script_the_input_fits_the_tools_grammar(
+    syntax: str, definition: str, protocol: Protocol, dialect: str
+) -> None:
+    answer = (await post_custom(protocol, syntax, definition, dialect)).json()
+
+    if protocol is Protocol.CHAT:
+        assert answer["choices"][0]["finish_reason"] == "stop"  # a named tool ends so
+        said = answer["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]
+    else:
+        said = next(item["input"] for item in answer["output"] if item["type"] == "custom_tool_call")
+    assert said == ("add 0" if syntax == "lark" else "000-a")
+
+
+async def test_an_unheld_rule_is_refused_by_the_path_that_the_client_wrote() -> None:
+    engine = new_engine(fence_policy="strict")
+    try:
+        params = {protocol: (await post(engine, protocol, stream=False)).json()["error"].get("param") for protocol in Protocol}
+    finally:
+        engine.close()
+
+    assert params[Protocol.CHAT] == "tools[0].function.parameters.properties.n.not"
+    assert params[Protocol.RESPONSES] == "tools[0].parameters.properties.n.not"

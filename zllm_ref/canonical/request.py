@@ -27,6 +27,8 @@ class FunctionTool:
     namespace: str | None = None
     deferred: bool = False
     """`defer_loading`: known to the server, but not shown at the front of the prompt."""
+    path: str = field(default="", compare=False)
+    """Where the schema stands in the client's request, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class CustomTool:
     description: str | None = None
     grammar: tuple[str, str] | None = None
     namespace: str | None = None
+    path: str = field(default="", compare=False)
+    """Where the grammar's definition stands in the client's request, for errors."""
 
 
 Tool: TypeAlias = FunctionTool | CustomTool

@@ -61,9 +61,9 @@ def tools_digest(definition: ProtocolDefinition, tools: Sequence[Tool]) -> str:
     state = hashlib.sha256(definition.name.encode())
     for tool in tools:
         if isinstance(tool, CustomTool):
-            parts = ("custom", wire_name(tool), *(tool.grammar or ()))
+            parts = ("custom", wire_name(tool), tool.path, *(tool.grammar or ()))
         else:
-            parts = ("strict" if tool.strict else "function", wire_name(tool), dump_json(wire_parameters(tool)))
+            parts = ("strict" if tool.strict else "function", wire_name(tool), tool.path, dump_json(wire_parameters(tool)))
         state.update("\x1f".join(parts).encode("utf-8", "surrogatepass") + b"\x1e")
     return state.hexdigest()
 
@@ -79,7 +79,7 @@ def _reasoning(definition: ProtocolDefinition) -> ReasoningGrammar | None:
 def _json_call(layout: JsonLayout, index: int, tool: Tool) -> Node:
     name = dump_json(wire_name(tool))
     parameters = wire_parameters(tool)
-    path = f"tools[{index}].parameters"
+    path = _path_of(tool, index)
     items = []
     for key, schema, is_required, place in _parameters(parameters, path):
         opener = Literal(f"{dump_json(key)}: ")
@@ -102,14 +102,20 @@ def _json_value(tool: Tool, schema: JsonObject, path: str) -> Node:
     if tool.grammar is None:
         return grammar.JsonString()
     syntax, definition = tool.grammar
+    path = tool.path or path
     if syntax == "regex":  # a JSON string is held by what it says, however it is escaped
         return grammar.JsonBySchema(JsonObject((("type", "string"), ("pattern", f"^(?:{definition})$"))), path)
     return grammar.JsonString(f"a {syntax} grammar cannot be held inside a JSON string", path)
 
 
+def _path_of(tool: Tool, index: int) -> str:
+    """Where the arguments' schema stands in the request, as far as it is known."""
+    return f"tools[{index}].parameters" if isinstance(tool, CustomTool) else tool.path or f"tools[{index}].parameters"
+
+
 def _tag_call(layout: TagLayout, index: int, tool: Tool) -> Node:
     parameters = wire_parameters(tool)
-    path = f"tools[{index}].parameters"
+    path = _path_of(tool, index)
     items = []
     for key, schema, is_required, place in _parameters(parameters, path):
         items.append(Parameter(key, _tag_parameter(layout, tool, key, schema, parameters, place), is_required))
@@ -145,7 +151,7 @@ def _tag_parameter(layout: TagLayout, tool: Tool, key: str, schema: JsonObject, 
 def _raw(tool: Tool, schema: JsonObject, closer: tuple[Literal | Marker, ...], path: str) -> Node:
     if isinstance(tool, CustomTool) and tool.grammar is not None:
         syntax, definition = tool.grammar
-        return grammar.CustomText(syntax, definition, closer, path)
+        return grammar.CustomText(syntax, definition, closer, tool.path or path)
     rules = _string_rules(schema, schema)
     if _refers(JsonObject(rules)):
         rules += tuple((key, value) for key, value in schema.pairs if key in ("$defs", "definitions"))

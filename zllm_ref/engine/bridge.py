@@ -244,7 +244,7 @@ class Engine:
             )
             fence = self._fence(request, loaded, prompt)
             if loaded.script is not None:
-                script = token_script(loaded.script, request, loaded.dialect, loaded.vocabulary)
+                script = token_script(loaded.script, request, loaded.dialect, loaded.vocabulary, loaded.fences)
                 plans.append(ChoicePlan(sampling, script=script))
             else:
                 plans.append(ChoicePlan(sampling, fence))

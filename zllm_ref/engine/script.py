@@ -1,10 +1,10 @@
 """What the scripted model says: an answer in segments, and how it comes out.
 
 Without a script: two sentences; where tools are offered and the last word was a user's, a call of the first (or demanded)
-tool with the smallest arguments that fit (two calls where the user says "twice"); where a format is asked for, the smallest
-text in it; before all that one sentence of reasoning, where it is asked for and the dialect has any. Where the last word of
-the user is `Fail after 5 tokens.` or `Stall for 1.5 seconds after 3 tokens.`, that happens to the sentences. With one, a JSON
-file:
+tool with the smallest arguments or input that fit (two calls where the user says "twice"); where a format is asked for, the
+smallest text in it; before all that one sentence of reasoning, where it is asked for and the dialect has any. Where the last
+word of the user is `Fail after 5 tokens.` or `Stall for 1.5 seconds after 3 tokens.`, that happens to the sentences. With one, a
+JSON file:
 
     {"tokens_per_step": 1,
      "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
@@ -43,6 +43,7 @@ from zllm_ref.canonical.request import (
 )
 from zllm_ref.dialect import ToolDialect, encode
 from zllm_ref.engine.minimal_value import minimal_value
+from zllm_ref.fence import FenceCompiler
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 SCRIPTED_TEXT = "This is the scripted model. It says these two sentences and ends."
@@ -83,11 +84,11 @@ class Script:
     answers: tuple[ScriptedAnswer, ...] = ()
     tokens_per_step: int = 1
 
-    def answer_to(self, request: Request) -> ScriptedAnswer:
+    def answer_to(self, request: Request, fences: FenceCompiler | None = None) -> ScriptedAnswer:
         offered = {tool.name for tool in request.tools}
         fitting = [one for one in self.answers if one.when_offered is None or one.when_offered in offered]
         if not fitting:
-            return _unscripted(request)
+            return _unscripted(request, fences)
         spoken = sum(message.role is Role.ASSISTANT for message in request.messages)
         return fitting[spoken % len(fitting)]
 
@@ -115,9 +116,11 @@ class TokenScript:
         return self.ids[start:end]
 
 
-def token_script(script: Script, request: Request, dialect: ToolDialect, vocabulary: Vocabulary) -> TokenScript:
-    """The answer to `request` as the ids that a model of this dialect would have generated."""
-    answer = script.answer_to(request)
+def token_script(
+    script: Script, request: Request, dialect: ToolDialect, vocabulary: Vocabulary, fences: FenceCompiler | None = None
+) -> TokenScript:
+    """The answer to `request` as the ids that a model of this dialect would have generated. `fences` reads custom grammars."""
+    answer = script.answer_to(request, fences)
     ids = _reasoning_ids(answer.reasoning, request, dialect, vocabulary)
     ids += vocabulary.encode_text("".join(part.text for part in answer.parts if isinstance(part, Text)))
     calls = tuple(part for part in answer.parts if isinstance(part, ToolCall | CustomToolCall))
@@ -194,7 +197,7 @@ def _read_fault(value: Any, where: str) -> Fault:
     return Fault(after, stall)
 
 
-def _unscripted(request: Request) -> ScriptedAnswer:
+def _unscripted(request: Request, fences: FenceCompiler | None) -> ScriptedAnswer:
     reasoning = SCRIPTED_REASONING if _wants_reasoning(request) else ""
     match request.response_format:
         case JsonObjectFormat():
@@ -208,11 +211,19 @@ def _unscripted(request: Request) -> ScriptedAnswer:
     if tool is None:
         return ScriptedAnswer(reasoning, (Text(SCRIPTED_TEXT),))
     if isinstance(tool, CustomTool):
-        return ScriptedAnswer(reasoning, (CustomToolCall("", tool.name, SCRIPTED_TEXT, tool.namespace),))
+        return ScriptedAnswer(reasoning, (CustomToolCall("", tool.name, _input_of(tool, fences), tool.namespace),))
     value = minimal_value(to_python(tool.parameters) if tool.parameters is not None else {})
     call = ToolCall("", tool.name, _object(value if isinstance(value, dict) else {}), tool.namespace)
     is_twice = request.parallel_tool_calls and "twice" in request.messages[-1].text
     return ScriptedAnswer(reasoning, (call, call) if is_twice else (call,))
+
+
+def _input_of(tool: CustomTool, fences: FenceCompiler | None) -> str:
+    """The two sentences where the tool's grammar takes them, else a short text of the grammar."""
+    if tool.grammar is None or fences is None or fences.reads(*tool.grammar, SCRIPTED_TEXT):
+        return SCRIPTED_TEXT
+    found = fences.shortest_text(*tool.grammar)
+    return SCRIPTED_TEXT if found is None else found
 
 
 def _demanded_fault(request: Request) -> Fault | None:

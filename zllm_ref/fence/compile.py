@@ -14,14 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
 
 from zllm_ref.fence.free_text import TokenIndex
 from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.lark import write_lark
+from zllm_ref.fence.mask import ids_of
 from zllm_ref.fence.piece_kinds import piece_kinds
 from zllm_ref.fence.raw_text import UnfenceableText
 from zllm_ref.fence.region import Region
+from zllm_ref.fence.shortest_text import shortest_text
 from zllm_ref.tokenizer import Vocabulary
 
 _T = TypeVar("_T")
@@ -68,6 +71,7 @@ class FenceCompiler:
         self.kinds = piece_kinds(self.index.pieces)
         self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
         self._regions: DigestCache[CompiledRegion] = DigestCache(capacity)
+        self._customs: DigestCache[LLMatcher] = DigestCache(capacity)
         self.plans: DigestCache[Any] = DigestCache(capacity)
         """Whole requests, under a digest of all that their phases follow from."""
 
@@ -84,14 +88,30 @@ class FenceCompiler:
         return self._regions.get(digest_of(source, stops), lambda: self._compile(root, stops, is_forcing, source))
 
     def reads(self, syntax: str, definition: str, text: str) -> bool:
-        """Whether a custom tool's grammar takes the whole text. A grammar that cannot be read takes every text."""
-        source = f"start: /(?s:{regex_to_lark(definition)})/" if syntax == "regex" else definition
-        tokenizer = self.tokenizer(self.vocabulary.stop_ids)
-        matcher = LLMatcher(tokenizer, json.dumps({"grammars": [{"lark_grammar": source}]}), log_level=0, limits=_LIMITS)
-        if matcher.is_error():
-            return True
-        ids = tokenizer.tokenize_bytes(text.encode("utf-8", "surrogatepass"))
+        """Whether a custom tool's grammar takes the whole text. Raises UnfenceableGrammar."""
+        matcher = self.custom_matcher(syntax, definition)
+        ids = self.tokenizer(self.vocabulary.stop_ids).tokenize_bytes(text.encode("utf-8", "surrogatepass"))
         return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+
+    def custom_matcher(self, syntax: str, definition: str) -> LLMatcher:
+        """A matcher of one text of a custom tool's grammar, at its beginning. Raises UnfenceableGrammar: it cannot be read."""
+        return self._customs.get(digest_of(syntax, definition), lambda: self._compile_custom(syntax, definition)).deep_copy()
+
+    def _compile_custom(self, syntax: str, definition: str) -> LLMatcher:
+        source = f"start: /{regex_to_lark(definition)}/" if syntax == "regex" else definition
+        stops = self.vocabulary.stop_ids
+        grammars = json.dumps({"grammars": [{"lark_grammar": source}]})
+        matcher = LLMatcher(self.tokenizer(stops), grammars, log_level=0, limits=_LIMITS)
+        if matcher.is_error():
+            raise UnfenceableGrammar(str(matcher.get_error()))
+        beginnings = set(ids_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)))
+        if not matcher.is_accepting() and beginnings <= set(stops):
+            raise UnfenceableGrammar("no text satisfies it")
+        return matcher
+
+    def shortest_text(self, syntax: str, definition: str) -> str | None:
+        """A short text of a custom tool's grammar; None: none was found. Raises UnfenceableGrammar."""
+        return shortest_text(self.custom_matcher(syntax, definition), self.index.pieces)
 
     def tokenizer(self, stop_ids: Sequence[int]) -> LLTokenizer:
         """llguidance's view of the vocabulary with these ends. Raises UnfenceableGrammar where there is no end."""

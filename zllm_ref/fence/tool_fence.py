@@ -9,6 +9,7 @@ from enum import StrEnum
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.json_value import dump_json
 from zllm_ref.canonical.request import (
+    CustomTool,
     FunctionTool,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -151,6 +152,7 @@ class _Planner:
         request, grammar = self.request, self.request.grammar
         if not self.stops:
             raise ApiError(ErrorKind.UNSUPPORTED, "vocabulary: got no token that ends a turn, allowed at least one for a fence")
+        self._read_custom_grammars()
         chosen = candidates(grammar, request.tool_choice) if grammar is not None else ()
         tools = self._held_region(grammar, chosen) if grammar is not None and chosen else None
         answer = self._held_answer()
@@ -180,6 +182,19 @@ class _Planner:
             first_region=first,
         )
         return PlannedFence(plan, tuple(self.problems))
+
+    def _read_custom_grammars(self) -> None:
+        """Whatever the policy and wherever it is held: a grammar that nobody can read is the client's mistake."""
+        for index, tool in enumerate(self.request.tools):
+            if not isinstance(tool, CustomTool) or tool.grammar is None:
+                continue
+            try:
+                self.compiler.custom_matcher(*tool.grammar)
+            except UnfenceableGrammar as error:
+                path = tool.path or f"tools[{index}].format.definition"
+                got = f"got {tool.grammar[1][:80]!r} ({first_line(str(error))})"
+                allowed = "an expression of Rust's syntax" if tool.grammar[0] == "regex" else "a Lark grammar with a start rule"
+                raise ApiError(ErrorKind.INVALID_VALUE, f"{path}: {got}, allowed {allowed}", param=path) from None
 
     # ---- the region ------------------------------------------------------------------------------------------------
 
@@ -230,7 +245,7 @@ class _Planner:
             try:
                 loosened = holder.loosen(root)
                 strict_paths = tuple(
-                    f"tools[{i}]." for i, tool in enumerate(self.request.tools) if getattr(tool, "strict", False)
+                    tool.path or f"tools[{i}]." for i, tool in enumerate(self.request.tools) if getattr(tool, "strict", False)
                 )
                 is_strict = any(problem.path.startswith(strict_paths) for problem in holder.problems) if strict_paths else False
                 answer = self.request.response_format
@@ -328,5 +343,5 @@ def _legal_content(text: FreeText | None, region: CompiledRegion | None) -> Call
 
 
 def _refused(message: str, name: str) -> ApiError:
-    path = message.split(": ")[0] if message.startswith(("tools[", "response_format")) else name
+    path = message.split(": ")[0] if message.startswith(("tools[", "input[", "response_format")) else name
     return ApiError(ErrorKind.INVALID_VALUE, message, param=path)

@@ -134,6 +134,7 @@ def _tool(item: Reader, breakpoints: Breakpoints) -> Tool:
         parameters=None if schema is None else schema.value,
         strict=item.boolean("strict"),
         deferred=deferred,
+        path=item.at("input_schema"),
     )
 
 

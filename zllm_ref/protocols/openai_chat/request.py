@@ -184,13 +184,14 @@ def _tool(item: Reader) -> Tool:
     body = Reader(item.require(kind), item.at(kind))
     name, description = tool_name(body.required_string("name"), body.at("name")), body.string("description")
     if kind == "custom":
-        return CustomTool(name, description, _grammar(body))
+        return CustomTool(name, description, _grammar(body), path=body.at("format.grammar.definition"))
     parameters = body.object("parameters")
     return FunctionTool(
         name=name,
         description=description,
         parameters=None if parameters is None else parameters.value,
         strict=body.boolean("strict"),
+        path=body.at("parameters"),
     )
 
 

@@ -54,6 +54,7 @@ def _function(item: Reader, namespace: str | None) -> FunctionTool:
         strict=item.boolean("strict"),
         namespace=namespace,
         deferred=item.boolean("defer_loading"),
+        path=item.at("parameters"),
     )
 
 
@@ -67,6 +68,7 @@ def _custom(item: Reader, namespace: str | None) -> CustomTool:
         description=item.string("description"),
         grammar=grammar,
         namespace=namespace,
+        path="" if shape is None else shape.at("definition"),
     )
 
 
