@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from conformance.checker.laws import ResponsesLaws, laws_for
+from conformance.checker.laws import laws_for
 from conformance.checker.laws.messages import MessagesLaws
 from conformance.checker.sse import Frame, SseDecoder
 from conformance.checker.unary_check import check_unary, compare_with_unary
@@ -52,11 +52,6 @@ class StreamCheck:
     @property
     def num_comments(self) -> int:
         return self._decoder.num_comments
-
-    @property
-    def terminal_response(self) -> dict[str, Any] | None:
-        """The response object of the terminal event (Responses only)."""
-        return self._laws.terminal if isinstance(self._laws, ResponsesLaws) else None
 
     def feed(self, chunk: bytes) -> None:
         for frame in self._decoder.feed(chunk):

@@ -86,7 +86,6 @@ _READ = {
     "strict": False,
 }
 _NAMESPACE = {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [_READ]}
-_OBJECT = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 _TEXTS = (
     ("plain", "a plain question", "What is a prefix cache?"),
     ("one-word", "a single word", "Hello"),

@@ -62,10 +62,6 @@ class Score:
     def is_perfect(self) -> bool:
         return not self.survivors and not self.alarms
 
-    @property
-    def num_mutants(self) -> int:
-        return sum(self.planted.values()) + self.num_systematic
-
     def rows(self) -> Iterator[tuple[str, int, int, int]]:
         """(rule, planted, killed, systematic mutants that this rule saw)."""
         for rule in sorted(set(self.planted) | set(self.systematic_kills), key=_by_number):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from zllm_ref.canonical.error import ApiError
-from zllm_ref.canonical.json_value import JsonObject, from_python, to_python
+from zllm_ref.canonical.json_value import JsonObject, to_python
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import ReasoningSettings, Request
 from zllm_ref.dialect import Segment, UnrenderableValue, encode
@@ -22,7 +22,7 @@ from zllm_ref.engine.bridge import Engine, cache_namespace
 from zllm_ref.inspector.family import FAMILIES, HARD, SOFT, Control, Family
 from zllm_ref.inspector.family_tokenizers import FamilyTokenizer, FamilyTokenizers
 from zllm_ref.inspector.merges import merges
-from zllm_ref.inspector.problem import InspectProblem, invalid
+from zllm_ref.inspector.problem import invalid
 from zllm_ref.inspector.prompt_view import PromptView
 from zllm_ref.inspector.token_panels import MOST_TOKENS_A_PAGE, segment_list, token_columns
 from zllm_ref.protocols import openai_chat
@@ -32,7 +32,6 @@ from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 LOADED = "loaded"
 _MODEL = "playground"
-_MOST_BODY_BYTES = 2 << 20
 _LOOKS = 3
 _SERVED_CONTROLS = (
     Control("on", "thinking is asked for", HARD, ReasoningSettings(enabled=True)),
@@ -230,11 +229,3 @@ def _tokenizer(tokenizer: FamilyTokenizer) -> dict[str, Any]:
 def _control(control: Control) -> dict[str, Any]:
     reasoning = {"enabled": control.reasoning.enabled, "effort": control.reasoning.effort}
     return {"name": control.name, "title": control.title, "kind": control.kind, "reasoning": reasoning}
-
-
-def body_of(value: Any) -> JsonObject:
-    """A plain object as the playground reads it."""
-    found = from_python(value)
-    if not isinstance(found, JsonObject):
-        raise InspectProblem(400, "invalid", "body: allowed an object")
-    return found

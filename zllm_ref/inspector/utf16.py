@@ -19,7 +19,3 @@ class Utf16Places:
 
     def span(self, start: int, end: int) -> list[int]:
         return [self(start), self(end)]
-
-
-def utf16_length(text: str) -> int:
-    return Utf16Places(text)(len(text))

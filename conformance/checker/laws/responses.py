@@ -48,7 +48,6 @@ _EMPTY: Final[tuple[tuple[tuple[str, ...], str, object, str], ...]] = (
     (("reasoning",), "summary", [], "RS8"),
 )
 """What an item holds when it is announced: nothing yet."""
-_NAMED: Final = frozenset({"message", "reasoning", "function_call"})
 _STATUS_NEEDED: Final = frozenset({"message", "function_call"})
 
 

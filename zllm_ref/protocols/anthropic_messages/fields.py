@@ -32,10 +32,3 @@ FIELDS = FieldTable(
 
 # Block types that exist and cannot be read here.
 MEDIA_BLOCKS = ("image", "document", "search_result", "container_upload")
-
-# Keys of a tool beside its name, description and schema, and why they change nothing.
-TOOL_KEYS = {
-    "eager_input_streaming": "arguments are streamed as they are written",
-    "input_examples": "the schema is what is shown and enforced",
-    "allowed_callers": "the model is the only caller",
-}
