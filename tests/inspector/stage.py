@@ -134,7 +134,9 @@ async def events(stage: Stage, query: str = "") -> AsyncIterator[AsyncIterator[t
     task = asyncio.create_task(stage.app(scope, receive, send))
 
     async def read() -> AsyncIterator[tuple[str, Any]]:
+        deadline = asyncio.get_running_loop().time() + 20
         while True:
+            assert asyncio.get_running_loop().time() < deadline, "what was waited for did not come"
             block = (await asyncio.wait_for(pieces.get(), 10)).decode()
             if block.startswith("event:"):
                 name, data = block.strip().split("\n", 1)

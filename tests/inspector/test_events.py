@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -91,6 +92,6 @@ async def test_a_seventeenth_stream_is_refused(stage: Stage) -> None:
         for _ in range(16):
             await anext(await stack.enter_async_context(events(stage)))
         async with stage.client() as client:
-            answer = await client.get("/inspect/api/events")
+            answer = await asyncio.wait_for(client.get("/inspect/api/events"), 5)
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "too_many"

@@ -360,3 +360,17 @@ async def test_guesses_are_seen_with_what_became_of_them() -> None:
     assert told["summary"]["draft"] == {"proposed": sum(len(step["proposed"]) for step in guessed), "accepted": accepted}
     assert sum(token["how"] == "accepted" for token in decode["tokens"]) == accepted
     assert [place for step in decode["rounds"] for place in range(*step["tokens"])] == list(range(first, first + decode["total"]))
+
+
+async def test_each_block_of_a_message_has_its_own_tokens(scripted: Stage) -> None:
+    """Blocks that the conversation joins are told apart on the wire."""
+    blocks = [{"type": "text", "text": "One block 🌧,"}, {"type": "text", "text": " and another one"}]
+    body = {"model": "scripted", "max_tokens": 5, "messages": [{"role": "user", "content": blocks}]}
+    name, _ = await scripted.ask("/v1/messages", body)
+
+    parts = {part["path"]: part["tokens"] for part in (await scripted.get(f"requests/{name}/wire"))["parts"]}
+    tokens = await scripted.get(f"requests/{name}/tokens?end=10000")
+
+    for index, block in enumerate(blocks):
+        start, end = parts[f"messages[0].content[{index}].text"]
+        assert bytes.fromhex("".join(tokens["bytes"][start:end])).decode() == block["text"]
