@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-
 import pytest
 import torch
 
-from tests.runtime.stub_drafters import Breaking, HashOracle, HashOracles, Noise, Others
+from tests.runtime.stub_drafters import HashOracle, HashOracles, Noise, Others
 from tests.runtime.stub_model import (
     PROMPT,
     VOCAB,
@@ -20,7 +17,6 @@ from tests.runtime.stub_model import (
     job,
     new_loop,
     run,
-    step,
 )
 from zllm_ref.cache.admission import AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
@@ -28,7 +24,6 @@ from zllm_ref.runtime.draft.prompt_lookup import PromptLookupFactory
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.sampler import SamplingParameters
 from zllm_ref.runtime.sequence import ChoicePlan, EndReason, RoundReport
-from zllm_ref.runtime.state import SessionState
 
 GREEDY = SamplingParameters()
 
@@ -66,37 +61,6 @@ def test_ids_that_do_not_exist_are_no_guesses() -> None:
     assert not heard.failed
 
 
-def test_a_drafter_that_breaks_is_left_out_and_the_answer_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR):
-        heard = run(new_loop(drafters=Others(kind=Breaking)), max_new_tokens=30)
-
-    assert heard.ids() == continuation(PROMPT, 30)
-    assert heard.closed
-    assert "planted fault of a drafter" in caplog.text
-
-
-@pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
-def test_a_drafter_that_cannot_begin_is_left_out_and_every_choice_is_answered(
-    which: int, error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Unmade(HashOracles):
-        def begin(self, state: SessionState, ids: Sequence[int]) -> HashOracle:
-            drafter = super().begin(state, ids)
-            if len(self.made) > which:
-                raise error("no memory for a drafter")
-            return drafter
-
-    loop = new_loop(drafters=Unmade())
-    heard = Heard()
-    loop.submit(job(PROMPT, 9, listener=heard, num_choices=2))
-    loop.run_until_idle()
-
-    assert (heard.ids(0), heard.ids(1), heard.failed) == (continuation(PROMPT, 9), continuation(PROMPT, 9), [])
-    assert "no memory for a drafter" in caplog.text
-    assert_idle(loop)
-
-
 # what is told, and when
 
 
@@ -127,37 +91,6 @@ def test_who_looks_on_is_told_of_each_round_and_its_rejected_guesses() -> None:
             assert (report.position + report.right) % 7 == 0, "the one that was a lie"
             assert guessed[report.right] != said[report.position + report.right]
     assert any(report.right < len(report.guesses) for report in reports)
-
-
-@pytest.mark.parametrize("drafters", [None, HashOracles(length=3)], ids=["plain", "drafts"])
-def test_who_looks_on_and_raises_ends_no_answer(drafters: HashOracles | None, caplog: pytest.LogCaptureFixture) -> None:
-    def raise_always(report: RoundReport) -> None:
-        raise RuntimeError("planted fault of an onlooker")
-
-    heard = run(new_loop(drafters=drafters), max_new_tokens=9, on_round=raise_always)
-
-    assert heard.ids() == continuation(PROMPT, 9)
-    assert heard.closed
-    assert "planted fault of an onlooker" in caplog.text
-
-
-@pytest.mark.parametrize("drafters", [None, HashOracles(length=3)], ids=["plain", "drafts"])
-def test_a_listener_that_raised_is_told_nothing_more_of_its_other_choices(drafters: HashOracles | None) -> None:
-    calls = []
-
-    def raise_at_the_third() -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("listener at the third call")
-
-    heard = Heard(on_token=raise_at_the_third)
-    loop = new_loop(drafters=drafters)
-    loop.submit(job(PROMPT, 20, listener=heard, num_choices=2))
-    loop.run_until_idle()
-
-    assert len(calls) == 3
-    assert heard.failed == ["the answer could not be passed on"]
-    assert_idle(loop)
 
 
 def test_plain_rounds_are_reported_too() -> None:
@@ -217,44 +150,6 @@ def test_no_guess_reaches_beyond_the_limit_of_the_job_or_the_context() -> None:
         assert heard.ids() == continuation(PROMPT, limit)
         assert heard.reason is EndReason.CONTEXT_FULL
         assert sum(rows for (rows,) in model.steps) == len(PROMPT) + limit - 1  # the last token of an answer needs no row
-
-
-def test_a_listener_that_raises_inside_a_draft_fails_its_own_job_alone() -> None:
-    loop = new_loop(drafters=HashOracles(length=6))
-    calls = 0
-
-    def raise_late() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            raise RuntimeError("listener at the fourth token")
-
-    bad, good = Heard(on_token=raise_late), Heard()
-    loop.submit(job(PROMPT, 20, listener=bad))
-    loop.submit(job([9, 9], 20, listener=good))
-    loop.run_until_idle()
-
-    assert bad.failed == ["the answer could not be passed on"]
-    assert good.ids() == continuation([9, 9], 20)
-    assert good.closed
-    assert_idle(loop)
-
-
-def test_a_cancelled_job_is_gone_before_its_next_round() -> None:
-    loop = new_loop(drafters=HashOracles(length=2))
-    heard, other = Heard(), Heard()
-    handle = loop.submit(job(PROMPT, 40, listener=heard))
-    loop.submit(job([9, 9], 12, listener=other))
-    step(loop, 5)
-    said = len(heard.ids())
-    handle.cancel()
-    loop.run_until_idle()
-
-    assert len(heard.ids()) == said
-    assert not heard.closed
-    assert handle.drafted == []
-    assert other.ids() == continuation([9, 9], 12)
-    assert_idle(loop)
 
 
 # several lanes
