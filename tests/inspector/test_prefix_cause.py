@@ -165,11 +165,9 @@ def test_other_reasoning_in_the_same_place_was_not_dropped() -> None:
 
 def test_reasoning_that_was_only_edited_at_its_end_was_not_dropped() -> None:
     past = (system(LONG), user("Weather?"))
+    ends = ("Today, I think, since nothing else is said of it.", "Rather tomorrow, since nothing else is said of it.")
     same = "The user wants to know the weather of a city in France, which is Paris, and has not said for when. "
-    one, other = (
-        answer(thought(same + end), call('{"city": "Paris"}'))
-        for end in ("Today, I think, since nothing else is said of it.", "Rather tomorrow, since nothing else is said of it.")
-    )
+    one, other = (answer(thought(same + end), call('{"city": "Paris"}')) for end in ends)
     earlier = request(*past, one, result("18"), tools=(WEATHER,), reasoning=True)
     now = request(*past, other, result("18"), tools=(WEATHER,), reasoning=True)
 
