@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import resource
 import statistics
 import sys
@@ -29,6 +28,7 @@ from zllm_ref.cache.ssd.files import Files
 from zllm_ref.cache.ssd.manifest import Manifest
 from zllm_ref.cache.ssd.store import Entry, SnapshotStore
 from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.commands.page_cache import drop_pages
 
 TOKENS = 10_000
 BLOCK = 128
@@ -164,7 +164,7 @@ def disk_figures(ids: np.ndarray, state: object, kind: object, root: Path) -> li
     size = store.used_bytes
     dropped = []
     for _ in range(3):
-        drop_page_cache(root)
+        drop_pages(root)
         dropped.append(restore_once(store, state.declaration, prompt))
     warm = min(restore_once(store, state.declaration, prompt) for _ in range(4))
     store.close()
@@ -202,16 +202,6 @@ def restore_once(store: object, declaration: object, prompt: np.ndarray) -> floa
     seconds = time.perf_counter() - started
     cache.release(admission)
     return seconds
-
-
-def drop_page_cache(root: Path) -> None:
-    """Tells the system to forget the files' pages."""
-    os.sync()
-    for file in root.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
 
 
 class Stopwatch:
@@ -299,7 +289,7 @@ def ttft() -> None:
         rows = {"cold": cold, "resident": resident}
         for name in ("ssd, page cache dropped", "ssd, warm"):
             if "dropped" in name:
-                drop_page_cache(Path(directory))
+                drop_pages(Path(directory))
             tries = []
             for _ in range(1 if "dropped" in name else 3):
                 loop = loop_on(Path(directory))
