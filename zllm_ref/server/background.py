@@ -15,7 +15,6 @@ from typing import cast
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.protocols import openai_responses
 from zllm_ref.protocols.context import Profile
-from zllm_ref.protocols.openai_responses.error import render_failure
 from zllm_ref.protocols.openai_responses.left_behind import LeftBehind
 from zllm_ref.protocols.openai_responses.request import ResponsesRequest
 from zllm_ref.protocols.openai_responses.response import TERMINAL, render_response, response_text
@@ -91,9 +90,7 @@ class BackgroundRun:
         except Exception:
             _logger.exception("background response %s failed", self.call.id)
             error = ApiError(ErrorKind.INTERNAL, "The server failed on this response. The fault is ours.")
-            self._frames += self._turn.fail(error)
-            self._num_heard = len(self._frames)
-            await self._keep("failed", render_response(self.call, "failed", self._stream.output, error=render_failure(error)))
+            await self._hear([] if last_of(self._frames, tuple(TERMINAL)) else self._turn.fail(error))
         finally:
             self._is_ended = True
             self._tell()
@@ -108,12 +105,15 @@ class BackgroundRun:
                 await self._hear(frames)
 
     async def _hear(self, frames: list[Frame]) -> None:
-        """Keeps the events, then what they say of the response, then lets the listeners have them."""
-        first = len(self._frames)
+        """Keeps the events, then what they say of the response, then lets the listeners have them.
+
+        Those that an earlier call could not keep, and nobody heard, are kept before them.
+        """
         self._frames += frames
-        rows = [StoredFrame(first + index, frame.event, frame.data) for index, frame in enumerate(frames)]
+        first, unheard = self._num_heard, self._frames[self._num_heard :]
+        rows = [StoredFrame(first + index, frame.event, frame.data) for index, frame in enumerate(unheard)]
         await self._state.in_thread(lambda: self._state.store.add_frames(self.call.id, rows))
-        running, terminal = last_of(frames, ("response.in_progress",)), last_of(frames, tuple(TERMINAL))
+        running, terminal = last_of(unheard, ("response.in_progress",)), last_of(unheard, tuple(TERMINAL))
         if terminal is not None:
             status, body = TERMINAL[cast(str, terminal.event)], response_text(terminal)
             if self._is_cancelled:

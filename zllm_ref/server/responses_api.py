@@ -92,7 +92,7 @@ async def retrieve(exchange: Exchange) -> None:
         await exchange.respond(row.body)
         return
     after = query.get("starting_after", "-1")
-    if not after.lstrip("-").isdigit() or len(after) > 12:
+    if not after.removeprefix("-").isdecimal() or len(after) > 12:
         raise ApiError(ErrorKind.INVALID_VALUE, f"'starting_after': got '{after[:50]}', allowed a number", param="starting_after")
     if not row.is_background:
         raise ApiError(ErrorKind.INVALID_VALUE, "'stream': got true, allowed only for background responses", param="stream")
@@ -129,7 +129,7 @@ async def input_items(exchange: Exchange) -> None:
     row = await _row(exchange)
     query = exchange.query()
     limit, order = query.get("limit", str(_PAGE)), query.get("order", "desc")
-    if not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_PAGE:
+    if not limit.isdecimal() or len(limit) > 12 or not 1 <= int(limit) <= _MAX_PAGE:
         raise ApiError(ErrorKind.INVALID_VALUE, f"'limit': got '{limit[:50]}', allowed 1 to {_MAX_PAGE}", param="limit")
     if order not in ("asc", "desc"):
         raise ApiError(ErrorKind.INVALID_VALUE, f"'order': got '{order[:50]}', allowed asc, desc", param="order")
