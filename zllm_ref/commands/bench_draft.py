@@ -84,11 +84,15 @@ def run(args: argparse.Namespace) -> int:
     except (ModelFileError, ValueError, OSError, RuntimeError) as error:
         errors.print(f"[bold red]cannot load:[/] {escape(str(error))}", soft_wrap=True)
         return 2
-    with torch.inference_mode(), errors.status("measuring") as status:
-        measured = []
-        for work in _works(loaded, args.tokens):
-            status.update(work.name)
-            measured.append(measure(loaded, work, args.repeats))
+    measured = []
+    try:
+        with torch.inference_mode(), errors.status("measuring") as status:
+            for work in _works(loaded, args.tokens):
+                status.update(work.name)
+                measured.append(measure(loaded, work, args.repeats))
+    except RuntimeError as error:
+        errors.print(f"[bold red]cannot measure:[/] {escape(str(error))}", soft_wrap=True)
+        return 2
     result = {
         "model": loaded.card.id,
         "dtype": args.dtype,
@@ -129,6 +133,7 @@ class Side:
     num_decoded: int = 0
     has_started: bool = False
     is_over: bool = False
+    failure: str | None = None
 
     def on_started(self, report: PromptReport) -> None:
         self.has_started = True
@@ -144,22 +149,27 @@ class Side:
         pass
 
     def on_failed(self, message: str) -> None:
-        raise RuntimeError(message)
+        self.failure = message
 
     def begin(self) -> None:
-        """Computes the prompt."""
+        """Computes the prompt. Raises RuntimeError when the job fails, as `take_turn` does."""
         while not self.has_started:
-            self.loop.step()
+            self._step()
 
     def take_turn(self) -> None:
         """Decodes some tokens."""
         before = len(self.ids)
         started, started_cpu = time.perf_counter(), time.process_time()
         while len(self.ids) < before + _TURN_TOKENS and not self.is_over:
-            self.loop.step()
+            self._step()
         self.seconds += time.perf_counter() - started
         self.cpu_seconds += time.process_time() - started_cpu
         self.num_decoded += len(self.ids) - before
+
+    def _step(self) -> None:
+        self.loop.step()
+        if self.failure is not None:
+            raise RuntimeError(self.failure)
 
 
 def measure(loaded: Loaded, work: Work, num_repeats: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zllm_ref.commands.argument_numbers import price
+from zllm_ref.commands.argument_numbers import count, price
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--keep-reasoning", action="store_true", help="render old reasoning although the template drops it")
     parser.add_argument("--price-input", type=price, default=3.0, help="money for a million computed tokens")
     parser.add_argument("--price-cached", type=price, default=0.3, help="money for a million cached tokens")
-    parser.add_argument("--segments", type=int, default=_MOST_SEGMENTS, help="how many segments to list")
+    parser.add_argument("--segments", type=count, default=_MOST_SEGMENTS, help="how many segments to list")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
     parser.set_defaults(run=run)
 
