@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from zllm_ref.__main__ import COMMANDS, main
 from zllm_ref.commands.argument_numbers import byte_count, count, pause, port, positive, seconds, share
 from zllm_ref.commands.model_arguments import add_model_arguments, engine_settings
-from zllm_ref.config import EngineSettings
+from zllm_ref.commands.serve import add_parser, server_settings
+from zllm_ref.config import EngineSettings, ServerSettings
 
 
 def exit_code(*arguments: str) -> int:
@@ -175,3 +176,31 @@ def test_every_model_argument_reaches_the_settings() -> None:
     assert cache.units == ("common-prefix",)
     assert (cache.near_miss_tokens, cache.near_miss_share, cache.prefix_rounds) == (6, 0.5, 7)
     assert (settings.keep_reasoning, settings.guard, settings.script, settings.max_lanes) == (True, False, Path("f"), 8)
+
+
+def test_arguments_of_serve_become_the_servers_settings(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    given = "--host ::1 --port 0 --profile codex --api-key a --api-key b --cache-sharing --max-body-bytes 1MiB"
+    given += " --max-concurrent-requests 3 --heartbeat-seconds 2 --response-ttl 60 --max-stored-bytes 2MiB"
+    given += f" --keep-billing-line --inspect-remote --state-dir {tmp_path}"
+
+    plain = server_settings(parser.parse_args(["serve"]))
+    changed = server_settings(parser.parse_args(["serve", *given.split()]))
+
+    assert plain == ServerSettings()
+    assert changed == ServerSettings(
+        host="::1",
+        port=0,
+        profile="codex",
+        api_keys=("a", "b"),
+        cache_sharing=True,
+        strip_billing_line=False,
+        max_body_bytes=1 << 20,
+        max_concurrent_requests=3,
+        heartbeat_seconds=2,
+        state_directory=tmp_path,
+        response_ttl_seconds=60,
+        max_stored_bytes=2 << 20,
+        inspect_remote=True,
+    )

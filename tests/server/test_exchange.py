@@ -20,6 +20,7 @@ from zllm_ref.protocols.openai_chat.stream import Stream
 from zllm_ref.protocols.sse import Frame
 
 LONG = (Say("text", "abc" * 2000),)
+BILLING = "x-anthropic-billing-header: cc_version=1;"
 
 
 def eventually(claim: Callable[[], bool], seconds: float = 5.0) -> bool:
@@ -262,3 +263,13 @@ async def test_only_a_test_instrument_takes_the_size_of_its_steps() -> None:
     assert "x-tokens-per-step" not in refused.headers
     assert taken.headers["x-tokens-per-step"] == "3"
     assert [request.tokens_per_step for request in engine.requests] == [None, 3]
+
+
+@pytest.mark.parametrize(("strips", "first"), [(True, "You help."), (False, BILLING)])
+def test_a_switch_of_the_server_keeps_the_billing_line(serve: Serve, strips: bool, first: str) -> None:
+    server = serve(strip_billing_line=strips)
+    system = [{"type": "text", "text": text} for text in (BILLING, "You help.")]
+
+    httpx.post(f"{server.url}/v1/messages", json={**PATHS["/v1/messages"], "system": system}, timeout=5).raise_for_status()
+
+    assert server.engine.requests[-1].messages[0].text.startswith(first)

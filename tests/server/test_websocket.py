@@ -309,12 +309,14 @@ def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> No
         pending = hear(socket)
         server.engine.script, server.engine.pause_seconds = (Say("text", "Done."),), 0
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "1"}
-        final(turn(socket, previous_response_id=first, input=[output]))
+        final(turn(socket, previous_response_id=first, input=[output, {"role": "user", "content": "c"}]))
 
     assert pending["type"] == "response.steer.pending"
     assert pending["required_input"] == [{"type": "function_call_output", "call_id": call["call_id"], "output": None}]
-    roles = [message.role.value for message in server.engine.requests[-1].messages]
-    assert roles == ["user", "assistant", "assistant", "tool", "user"]  # each result right behind its call
+    messages = server.engine.requests[-1].messages
+    roles = [message.role.value for message in messages]
+    assert roles == ["user", "assistant", "assistant", "tool", "user", "user"]  # each result right behind its call
+    assert [message.text for message in messages[4:]] == ["and b", "c"]  # in the order in which they were said
 
 
 @pytest.mark.parametrize("given", [[], "", [{"role": "system", "content": "x"}], [{"type": "function_call_output"}], 5])

@@ -69,21 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.WARNING if args.quiet else logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    settings = ServerSettings(
-        host=args.host,
-        port=args.port,
-        profile=args.profile,
-        api_keys=tuple(args.api_key),
-        cache_sharing=args.cache_sharing,
-        strip_billing_line=not args.keep_billing_line,
-        max_body_bytes=args.max_body_bytes,
-        inspect_remote=args.inspect_remote,
-        max_concurrent_requests=args.max_concurrent_requests,
-        heartbeat_seconds=args.heartbeat_seconds,
-        state_directory=args.state_dir,
-        response_ttl_seconds=args.response_ttl,
-        max_stored_bytes=args.max_stored_bytes,
-    )
+    settings = server_settings(args)
     failed = threading.Event()
     with progress_bar(console) as report:
         engine = Engine(engine_settings(args), report)
@@ -119,6 +105,25 @@ def run(args: argparse.Namespace) -> int:
             engine.close()
             signal.signal(signal.SIGTERM, before)
     return 2 if failed.is_set() else 0
+
+
+def server_settings(args: argparse.Namespace) -> ServerSettings:
+    """What the arguments say of the server."""
+    return ServerSettings(
+        host=args.host,
+        port=args.port,
+        profile=args.profile,
+        api_keys=tuple(args.api_key),
+        cache_sharing=args.cache_sharing,
+        strip_billing_line=not args.keep_billing_line,
+        max_body_bytes=args.max_body_bytes,
+        inspect_remote=args.inspect_remote,
+        max_concurrent_requests=args.max_concurrent_requests,
+        heartbeat_seconds=args.heartbeat_seconds,
+        state_directory=args.state_dir,
+        response_ttl_seconds=args.response_ttl,
+        max_stored_bytes=args.max_stored_bytes,
+    )
 
 
 def _inspect(engine: Any, args: argparse.Namespace) -> Any:
