@@ -58,6 +58,9 @@ class ParserTags:
     strays: frozenset[str]
     """Codes that mean nothing in text: the silent ones, and tags of calls that open none (DSML's id is no tag by itself)."""
 
+    of_openers: tuple[str, ...]
+    """The markers in the openers: where one of them was read, what is held is certainly of a tag."""
+
 
 def parser_tags(definition: ProtocolDefinition, vocabulary: Vocabulary | None, *, repairs: bool) -> ParserTags:
     """The tags for this vocabulary; None: every marker by its spelling."""
@@ -71,10 +74,12 @@ def _parser_tags(definition: ProtocolDefinition, with_ids: frozenset[str], repai
     of_calls = markers_of(*layout.framings)
     silent = [name for name in definition.markers if name not in of_calls]
     table = TagTable(Alphabet(definition.markers, dict.fromkeys(with_ids, 0), silent), repairs)
-    call_open = table.first(layout.call_open)
+    opening = layout.call_open
+    call_open = table.first(opening)
     block_open = block_close = second_open = None
     openers = [call_open]
     if isinstance(layout, TagLayout) and layout.block_open:
+        opening = layout.block_open
         block_open, block_close = table.first(layout.block_open), table.lines(layout.block_close)[-1]
         openers = [block_open, call_open] if repairs else [block_open]
         suspicious = tuple(table.alphabet.code(Marker(name)) for name in markers_of(layout.block_open))
@@ -99,6 +104,7 @@ def _parser_tags(definition: ProtocolDefinition, with_ids: frozenset[str], repai
             set(table.alphabet.codes)
             - ({tag.literal[0] for tag in openers} if block_open is None else _codes_of(table, of_calls))
         ),
+        tuple(sorted(_codes_of(table, markers_of(opening)))),
     )
 
 

@@ -5,14 +5,14 @@
 
 How the answer was cut into pieces never matters: the events, deltas joined, are the same. Nothing of a tag leaks: text is held
 back exactly while it could still become one, and the id of a marker that means nothing where it came is left out, with a remark.
-What breaks the rules before the call's name is out becomes text again, byte for
-byte; after that the call stays open for ever, with a diagnostic, and the rest of it is swallowed.
+What breaks the rules before the call's name is out becomes text again, byte for byte; after that the call stays open for ever,
+with a diagnostic, and the rest of it is swallowed. What the answer's end cuts before the name is left out, with a remark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from zllm_ref.canonical.request import Tool
 from zllm_ref.dialect.call_context import CallContext
@@ -22,6 +22,7 @@ from zllm_ref.dialect.cursor import WAIT, Cursor, Found, Tag, Wait
 from zllm_ref.dialect.event import Diagnostic, DiagnosticKind, ParserEvent, ReasoningDelta, TextDelta
 from zllm_ref.dialect.json_call import JsonCall
 from zllm_ref.dialect.known_tool import known_tools
+from zllm_ref.dialect.parser_phase import ParserPhase
 from zllm_ref.dialect.parser_tags import parser_tags
 from zllm_ref.dialect.tag_call import TagCall
 from zllm_ref.tokenizer.detokenizer import Piece, TextPiece
@@ -35,17 +36,6 @@ class ParseMode(StrEnum):
     """Only what the dialect allows is a call; everything else stays text."""
     REPAIR = "repair"
     """Reads what models are known to write instead (the table in `repair`), and reports it."""
-
-
-class _Phase(Enum):
-    OPENING = "opening"
-    REASONING = "reasoning"
-    AFTER_REASONING = "after reasoning"
-    TEXT = "text"
-    REGION = "region"
-    CALL = "call"
-    SKIPPING = "skipping"
-    AFTER_CALLS = "after calls"
 
 
 class ToolParser:
@@ -78,7 +68,8 @@ class ToolParser:
         self._reads_calls = bool(tools) or accepts_unknown
         opener = self._tags.openers[0]
         self._ends_reasoning = [opener] if ends_reasoning_at_call and opener.literal >= "\ud800" else []
-        self._phase = self._first_phase(starts_in_reasoning)
+        first = ParserPhase.REASONING if starts_in_reasoning else ParserPhase.OPENING
+        self._phase = ParserPhase.TEXT if definition.reasoning is None else first
         self._framing_left = ""
         self._call: TagCall | JsonCall | None = None
         self._block_is_open = False
@@ -105,25 +96,18 @@ class ToolParser:
         return self.push((TextPiece(text),))
 
     def finish(self) -> list[ParserEvent]:
-        """The answer is over: what was held back comes out, and what stayed open is named."""
+        """The answer is over: what was held back comes out, unless it is of a tag, and what stayed open is named."""
+        if self._call is not None and self._call.is_started and self._phase is ParserPhase.CALL:
+            self._break_call("call: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL)
+            return self._drain()
+        if self._is_inside_opener():
+            self._leave_out_opener()
+            return self._drain()
         self._cursor.end()
         events = self._run()
-        if self._phase is _Phase.CALL and self._call is not None:
-            if self._call.is_started:
-                self._break_call("call: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL)
-            else:
-                self._back_to_text(CallError("call: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL))
-        elif self._phase is _Phase.REGION:
-            if self._context.num_calls == 0:
-                self._back_to_text(CallError("block of calls: the answer ended inside it", DiagnosticKind.INCOMPLETE_CALL))
-        elif self._phase is _Phase.REASONING:
+        if self._phase is ParserPhase.REASONING:
             self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: the answer ended before it was closed"))
         return events + self._drain()
-
-    def _first_phase(self, starts_in_reasoning: bool) -> _Phase:
-        if self._definition.reasoning is None:
-            return _Phase.TEXT
-        return _Phase.REASONING if starts_in_reasoning else _Phase.OPENING
 
     # -- the machine ------------------------------------------------------------------------------------------------------
 
@@ -139,21 +123,21 @@ class ToolParser:
 
     def _step(self) -> bool:
         match self._phase:
-            case _Phase.OPENING:
+            case ParserPhase.OPENING:
                 return self._read_opening()
-            case _Phase.REASONING:
+            case ParserPhase.REASONING:
                 return self._read_reasoning()
-            case _Phase.AFTER_REASONING:
+            case ParserPhase.AFTER_REASONING:
                 return self._read_after_reasoning()
-            case _Phase.TEXT:
+            case ParserPhase.TEXT:
                 return self._read_text()
-            case _Phase.REGION:
+            case ParserPhase.REGION:
                 return self._read_region()
-            case _Phase.CALL:
+            case ParserPhase.CALL:
                 return self._read_call()
-            case _Phase.SKIPPING:
+            case ParserPhase.SKIPPING:
                 return self._skip_call()
-            case _Phase.AFTER_CALLS:
+            case ParserPhase.AFTER_CALLS:
                 return self._read_after_calls()
 
     def _read_opening(self) -> bool:
@@ -166,10 +150,10 @@ class ToolParser:
         if found is WAIT or (found is None and self._cursor.is_empty):
             return False
         if found is None:
-            self._phase = _Phase.TEXT
+            self._phase = ParserPhase.TEXT
         else:
             self._framing_left = reasoning.after_open
-            self._phase = _Phase.REASONING
+            self._phase = ParserPhase.REASONING
         return True
 
     def _read_reasoning(self) -> bool:
@@ -192,7 +176,7 @@ class ToolParser:
         if closer.literal in found.spelling or found.tag is closer:
             self._context.note(found)
             self._framing_left = reasoning.after_close
-            self._phase = _Phase.AFTER_REASONING
+            self._phase = ParserPhase.AFTER_REASONING
         else:
             self._events.append(Diagnostic(DiagnosticKind.OPEN_REASONING, "reasoning: a call began before it was closed"))
             self._enter_calls(Found(self._tags.openers[0], self._tags.openers[0].literal), "")
@@ -213,7 +197,7 @@ class ToolParser:
     def _read_after_reasoning(self) -> bool:
         if not self._read_framing():
             return False
-        self._phase = _Phase.TEXT
+        self._phase = ParserPhase.TEXT
         return True
 
     def _read_text(self) -> bool:
@@ -247,7 +231,7 @@ class ToolParser:
         self._cursor.record()
         if found.tag is self._tags.block_open:
             self._block_is_open = True
-            self._phase = _Phase.REGION
+            self._phase = ParserPhase.REGION
         else:
             if self._tags.block_open is not None or found.tag is self._tags.second_open:
                 missing = self._tags.block_open if self._tags.block_open is not None else self._tags.call_open
@@ -259,7 +243,7 @@ class ToolParser:
     def _begin_call(self, opened: int) -> None:
         layout = self._layout
         self._call = JsonCall(layout, self._context) if isinstance(layout, JsonLayout) else TagCall(layout, self._context, opened)
-        self._phase = _Phase.CALL
+        self._phase = ParserPhase.CALL
 
     def _read_region(self) -> bool:
         """Inside a block: the next call, or the block's end."""
@@ -276,7 +260,7 @@ class ToolParser:
         if found.tag is self._tags.block_close:
             self._cursor.recorded()
             self._block_is_open = False
-            self._phase = _Phase.AFTER_CALLS
+            self._phase = ParserPhase.AFTER_CALLS
         else:
             self._begin_call(1)
         return True
@@ -290,7 +274,7 @@ class ToolParser:
         except CallError as error:
             if call.is_started:
                 self._break_call(str(error), error.kind)
-                self._phase = _Phase.SKIPPING
+                self._phase = ParserPhase.SKIPPING
             else:
                 self._back_to_text(error)
             return True
@@ -300,7 +284,7 @@ class ToolParser:
             self._call = None
             self._opener_text = ""
             self._cursor.record()
-            self._phase = _Phase.REGION if self._block_is_open else _Phase.AFTER_CALLS
+            self._phase = ParserPhase.REGION if self._block_is_open else ParserPhase.AFTER_CALLS
         return progressed
 
     def _skip_call(self) -> bool:
@@ -316,7 +300,7 @@ class ToolParser:
         if ends_block:
             self._block_is_open = False
         self._call = None
-        self._phase = _Phase.REGION if self._block_is_open else _Phase.AFTER_CALLS
+        self._phase = ParserPhase.REGION if self._block_is_open else ParserPhase.AFTER_CALLS
         return True
 
     def _read_after_calls(self) -> bool:
@@ -333,7 +317,7 @@ class ToolParser:
             return False
         cursor.recorded()
         if found is None:
-            self._phase = _Phase.TEXT
+            self._phase = ParserPhase.TEXT
         elif found.tag in self._tags.openers:
             self._enter_calls(found, space)
         else:
@@ -387,6 +371,19 @@ class ToolParser:
     def _break_call(self, message: str, kind: DiagnosticKind) -> None:
         self._events.append(Diagnostic(kind, message, ordinal=self._context.num_calls - 1))
 
+    def _is_inside_opener(self) -> bool:
+        """Markup of calls was read, and no call has a name yet."""
+        if self._phase in (ParserPhase.TEXT, ParserPhase.AFTER_CALLS):
+            return any(code in self._cursor.rest for code in self._tags.of_openers)
+        begun = self._phase is ParserPhase.REGION and (self._context.num_calls == 0 or not self._cursor.is_empty)
+        return begun or self._phase is ParserPhase.CALL
+
+    def _leave_out_opener(self) -> None:
+        """The answer ended there: what there is of a call is neither a call nor text."""
+        raw = self._alphabet.spell(self._opener_text + self._cursor.recorded() + self._cursor.rest)
+        message = "call: the answer ended before its name, left out"
+        self._events.append(Diagnostic(DiagnosticKind.INCOMPLETE_CALL, message, raw))
+
     def _back_to_text(self, error: CallError) -> None:
         """No call after all: what was read since its opener is text, byte for byte."""
         raw = self._opener_text + self._cursor.recorded()
@@ -394,6 +391,6 @@ class ToolParser:
         self._has_noted_markup = True  # this is the remark on it, and on what is left of the call
         self._has_broken_call = True
         self._say_text(raw)
-        self._call = None
+        self._call, self._opener_text = None, ""
         self._block_is_open = False
-        self._phase = _Phase.TEXT
+        self._phase = ParserPhase.TEXT
