@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from tests.inspector.prompts import request, user, writing
+from tests.inspector.stage import new_stage
 from zllm_ref.canonical.event import FinishReason
 from zllm_ref.dialect import encode
 from zllm_ref.inspector import Arrival, Record, Recorder, State
 from zllm_ref.inspector.record import MOST_BODY_BYTES, MOST_FRAMES, MOST_TOKENS
+from zllm_ref.protocols.openai_responses import History
 from zllm_ref.runtime.sampler import SampledToken
 from zllm_ref.runtime.sequence import PromptReport, RoundReport, Timings
 
@@ -183,3 +186,22 @@ def test_nobody_who_looks_means_no_alternatives() -> None:
     assert recorder.num_alternatives == 0
     recorder.num_watchers += 1
     assert recorder.num_alternatives == 5
+
+
+def test_a_request_that_the_server_fails_on_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object) -> History:
+        raise RuntimeError("disk I/O error")
+
+    monkeypatch.setattr("zllm_ref.server.websocket.load_history", fails)
+    stage = new_stage()
+    try:
+        with TestClient(stage.app) as client, client.websocket_connect("/v1/responses") as socket:
+            socket.send_json({"type": "response.create", "model": "scripted", "input": "hi"})
+            told = socket.receive_json()
+    finally:
+        stage.engine.close()
+
+    (record,) = stage.recorder.records("")
+    assert told["type"] == "error"
+    assert (record.state, record.end_reason) == (State.FAILED, "error")
+    assert "disk" not in str(record.error)

@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.event import Started
 from zllm_ref.canonical.json_value import JsonValue, dump_json
+from zllm_ref.inspector import State
 from zllm_ref.protocols import openai_responses
 from zllm_ref.protocols.openai_responses import session, stored
 from zllm_ref.protocols.openai_responses.compaction import stream_of
@@ -184,12 +185,19 @@ class Connection:
     async def _make(self, lane: Lane, create: Create) -> Create | None:
         request_id = new_request_id()
         raw = dump_json(create.body).encode("utf-8", "replace") if self._state.recorder is not None else b""
-        recording.arrived(self._state.recorder, self._scope, request_id, self._caller.owner, raw)
+        record = recording.arrived(self._state.recorder, self._scope, request_id, self._caller.owner, raw)
+        end = State.CANCELLED
         try:
             return await self._make_recorded(lane, create, request_id)
         except ApiError as error:
             recording.refused(self._state.recorder, RESPONSES_ERRORS, error, request_id)
             raise
+        except Exception:
+            end = State.FAILED
+            raise
+        finally:
+            if record is not None:
+                record.on_end(end)  # where its turn, or a refusal, has not ended it
 
     async def _make_recorded(self, lane: Lane, create: Create, request_id: str) -> Create | None:
         body = create.body
