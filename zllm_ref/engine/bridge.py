@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,12 +69,6 @@ class Engine:
             raise
         loaded.loop.start()
         self._loaded = loaded
-
-    def load_in_background(self) -> threading.Thread:
-        """As `load`, in a thread of its own."""
-        thread = threading.Thread(target=self.load, name="zllm-load", daemon=True)
-        thread.start()
-        return thread
 
     def close(self) -> None:
         """Stops the runtime; requests that still run are told so."""

@@ -49,8 +49,6 @@ class Loaded:
     cache: PrefixCache
     loop: RuntimeLoop
     identity: str
-    weights_digest: str
-    """Names the weights alone."""
     drafters: DrafterFactory | None = None
     """Who guesses tokens."""
     siblings: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +85,6 @@ def load(settings: EngineSettings, report: Report) -> Loaded:
         answers=MemoryStore() if directory is None else ReplayTable(directory / "answers.sqlite"),
         script=read_script(settings.script) if model.architecture == "scripted" else None,
         cache=cache,
-        weights_digest=found.digest,
         drafters=drafters,
         loop=RuntimeLoop(model, cache, num_token_ids=vocabulary.size, max_lanes=settings.max_lanes, drafters=drafters),
         identity=identity,
