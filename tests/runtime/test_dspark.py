@@ -115,6 +115,16 @@ def test_the_same_training_gives_the_same_bits(model: Llama, answers: list[Answe
     assert not torch.equal(load_file(tmp_path / "one")["context.fuse"], weights_of().tensors["context.fuse"].bfloat16())
 
 
+def test_answers_that_teach_nothing_are_refused(model: Llama) -> None:
+    recorder = AnswerRecorder(model, 512, frozenset({3}), SHAPE.feature_layers)
+    short = recorder.record([[1, 2, 4]], [SamplingParameters()], 1)
+
+    with pytest.raises(ValueError, match="got 1 answers of one token"):
+        trained(model, short)
+    with pytest.raises(ValueError, match="got 1 answers of one token"):
+        DsparkTrainer(weights_of(), model.embedding, model.head, PLAN).calibrate(short)
+
+
 def test_training_and_guessing_compute_the_same_chances(model: Llama, answers: list[Answer], tmp_path: Path) -> None:
     """A drafter's guesses, given to the trainer as what came: each is its best one, with the same chance."""
     weights = trained(model, answers)

@@ -93,9 +93,12 @@ class DsparkTrainer:
         self._generator = torch.Generator().manual_seed(plan.seed)
 
     def train(self, answers: Sequence[Answer], report: Callable[[int, float, list[float]], None]) -> None:
-        """All steps. `report` hears the step's number, its loss, and the share of right guesses at each place."""
+        """All steps. `report` hears the step's number, its loss, and the share of right guesses at each place.
+
+        Raises ValueError where no answer has a token behind its first one.
+        """
         plan = self._plan
-        usable = [answer for answer in answers if len(answer.ids) - answer.prompt_length >= 2]
+        usable = _usable(answers)
         draw = random.Random(plan.seed)
         matrices, others = self._groups()
         momenta = [torch.zeros_like(matrix) for matrix in matrices]
@@ -118,9 +121,12 @@ class DsparkTrainer:
             report(number + 1, float(loss.detach()), right)
 
     def calibrate(self, answers: Sequence[Answer]) -> None:
-        """Fits the scale and shift of each place, on answers that training has not seen."""
+        """Fits the scale and shift of each place, on answers that training has not seen.
+
+        Raises ValueError where no answer has a token behind its first one.
+        """
         draw = random.Random(self._plan.seed + 1)
-        usable = [answer for answer in answers if len(answer.ids) - answer.prompt_length >= 2]
+        usable = _usable(answers)
         gathered: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             for first in range(0, len(usable), self._plan.answers_per_step):
@@ -230,6 +236,14 @@ class DsparkTrainer:
         share = self._plan.likely_weight
         loss = (((1 - share) * came + share * likely_loss + confidence) * weights).sum() / weights.sum()
         return loss, ((right * valid).sum(0) / valid.sum(0).clamp_min(1)).tolist()
+
+
+def _usable(answers: Sequence[Answer]) -> list[Answer]:
+    """Those in which there was something to guess: the first token comes from the prompt. Raises ValueError without any."""
+    usable = [answer for answer in answers if len(answer.ids) - answer.prompt_length >= 2]
+    if not usable:
+        raise ValueError(f"training: got {len(answers)} answers of one token or none, allowed some of two and more")
+    return usable
 
 
 def take_blocks(shape: DsparkShape, answers: Sequence[Answer], blocks_per_answer: int, draw: random.Random) -> Blocks:
