@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.dialect.conftest import BYTES
-from zllm_ref.canonical.json_value import JsonObject, from_python, parse_json_object
+from zllm_ref.canonical.json_value import JsonNumber, JsonObject, from_python, parse_json_object
 from zllm_ref.canonical.message import Message, Role, ToolCall
 from zllm_ref.canonical.request import FunctionTool, ToolChoiceRequired
 from zllm_ref.dialect import dialect_for, encode
 from zllm_ref.fence import FenceCompiler, FenceRequest, TokenFence, build_fence
+from zllm_ref.fence.grammar import RawText
 
 SCHEMA = {
     "type": "object",
@@ -101,3 +103,29 @@ def test_a_reference_inside_a_choice_is_found_from_the_string_as_well(name: str,
 
     assert fence is not None
     assert fence.problems == ()
+
+
+@pytest.mark.parametrize("name", ["dsml-v3.2", "dsml-v4", "dsml-v4.1"])
+def test_what_a_reference_says_decides_whether_a_branch_is_one_of_strings(name: str) -> None:
+    given = from_python(
+        {
+            "type": "object",
+            "properties": {"v": {"anyOf": [{"$ref": "#/$defs/count"}, {"type": "string", "minLength": 2}]}},
+            "$defs": {"count": {"type": "integer"}},
+        }
+    )
+    assert isinstance(given, JsonObject)
+
+    rules = [node.schema for node in raw_texts(dialect_for(None, BYTES, name).fence_grammar((FunctionTool("f", None, given),)))]
+
+    assert rules == [JsonObject((("minLength", JsonNumber("2")),))]
+
+
+def raw_texts(node: object) -> list[RawText]:
+    if isinstance(node, RawText):
+        return [node]
+    if isinstance(node, tuple):
+        return [found for item in node for found in raw_texts(item)]
+    if dataclasses.is_dataclass(node):
+        return [found for one in dataclasses.fields(node) for found in raw_texts(getattr(node, one.name))]
+    return []

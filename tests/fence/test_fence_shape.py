@@ -60,7 +60,7 @@ def test_the_fence_has_the_shape_that_the_runtime_asks_for(name: str) -> None:
 
 
 def test_masks_are_words_of_the_vocabulary_and_the_same_array_for_the_same_state() -> None:
-    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_choice=ToolChoiceAuto())
+    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_tool_choice=ToolChoiceAuto())
     first = fence.allowed()
     fence.advance(ord("a"))
 
@@ -115,3 +115,25 @@ def test_more_cannot_be_taken_back_than_was_advanced() -> None:
 
     with pytest.raises(ValueError, match="no more than were advanced"):
         fence.rollback(1)
+
+
+def test_calm_tokens_that_were_taken_back_are_gone() -> None:
+    """Told and untold tokens are taken back apart; taking some back leaves the count of the untold ones right."""
+    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_choice=ToolChoiceAuto())
+    trigger = fence.plan.vocabulary.markers["<tool_call>"]
+    for token_id in (*b"abc", trigger):
+        fence.advance(token_id)
+    assert fence.phase is Phase.REGION
+
+    fence.rollback(1)
+    assert fence.phase is Phase.TEXT
+    fence.rollback(2)
+    with pytest.raises(ValueError, match="no more than were advanced"):
+        fence.rollback(2)
+    fence.rollback(1)
+
+    with pytest.raises(ValueError, match="no more than were advanced"):
+        fence.rollback(1)
+    for token_id in (*b"xy", trigger):
+        fence.advance(token_id)
+    assert fence.phase is Phase.REGION
