@@ -60,7 +60,7 @@ def test_the_fence_has_the_shape_that_the_runtime_asks_for(name: str) -> None:
 
 
 def test_masks_are_words_of_the_vocabulary_and_the_same_array_for_the_same_state() -> None:
-    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_tool_choice=ToolChoiceAuto())
+    fence = built(GLM.grammar({"f": {"properties": {}}}), tool_choice=ToolChoiceAuto())
     first = fence.allowed()
     fence.advance(ord("a"))
 
