@@ -76,6 +76,14 @@ async def test_controls_of_reasoning_change_the_prompt(stage: Stage, name: str) 
     assert len(texts) == len(controls)
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+async def test_an_effort_that_no_template_knows_costs_nothing_but_itself(stage: Stage, family: str) -> None:
+    asked = {"family": family, "messages": MESSAGES}
+
+    for effort in ("none such", "\N{SUPERSCRIPT TWO}", "3"):
+        assert (await stage.post("render", {**asked, "reasoning": {"enabled": True, "effort": effort}}))["text"]
+
+
 async def test_special_tokens_that_somebody_types_stay_text(stage: Stage) -> None:
     told = await stage.post("render", {"family": "qwen3", "messages": MESSAGES})
 

@@ -156,11 +156,9 @@ class DsmlV4Renderer(DsmlRenderer):
             return ""
         if self.has_system_marker:
             wanted = reasoning.effort or ""
-            effort = int(wanted) if wanted.isdigit() else DSML_V4_1_EFFORTS.get(wanted, DSML_V4_1_DEFAULT_EFFORT)
+            effort = int(wanted) if wanted.isdecimal() else DSML_V4_1_EFFORTS.get(wanted, DSML_V4_1_DEFAULT_EFFORT)
             return DSML_V4_1_EFFORT.format(effort=effort)
-        return {"high": DSML_V4_EFFORT_HIGH, "xhigh": DSML_V4_EFFORT_HIGH, "max": DSML_V4_EFFORT_MAX}.get(
-            reasoning.effort or "", ""
-        )
+        return _V4_EFFORTS.get(reasoning.effort or "", "")
 
     @staticmethod
     def _write_speech(writer: SegmentWriter, turn: UserTurn | ResultTurn) -> None:
