@@ -116,15 +116,21 @@ def test_items_may_be_referred_to_by_id(serve: Serve) -> None:
     assert server.engine.requests[-1].messages[1].reasoning == "hm"
 
 
-def test_a_reference_may_be_an_id_and_nothing_else(serve: Serve) -> None:
+@pytest.mark.parametrize("kind", [{"type": "item_reference"}, {}], ids=["named", "bare"])
+def test_a_reference_may_be_an_id_and_nothing_else(serve: Serve, kind: dict[str, str]) -> None:
     server = serve(FakeEngine(script=(Say("text", "One."),)))
     first = openai_client(server.url).responses.create(model="fake", input="a")
 
-    body = {"model": "fake", "input": [{"id": first.output[0].id}, {"role": "user", "content": "b"}]}
+    body = {"model": "fake", "input": [{**kind, "id": first.output[0].id}, {"role": "user", "content": "b"}]}
     answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=5)
 
     assert answer.status_code == 200, answer.text
     assert texts(server) == [("assistant", "One."), ("user", "b")]
+
+    more = {"model": "fake", "input": "c", "previous_response_id": answer.json()["id"]}
+    httpx.post(f"{server.url}/v1/responses", json=more, timeout=5).raise_for_status()
+
+    assert texts(server) == [("assistant", "One."), ("user", "b"), ("assistant", "One."), ("user", "c")]
 
 
 def test_keys_do_not_see_each_others_responses(serve: Serve) -> None:

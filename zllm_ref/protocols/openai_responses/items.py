@@ -11,6 +11,7 @@ from zllm_ref.canonical.json_value import JsonObject, JsonValue
 from zllm_ref.canonical.message import CustomToolCall, Part, Reasoning, Role, Text, ToolCall
 from zllm_ref.protocols.conversation import Conversation, arguments_of, tool_name
 from zllm_ref.protocols.openai_responses.fields import HOSTED_ITEMS, MEDIA_PARTS
+from zllm_ref.protocols.openai_responses.stored import kind_of
 from zllm_ref.protocols.openai_responses.tools import ToolList
 from zllm_ref.protocols.reader import Reader, invalid, unsupported, wrong_type
 from zllm_ref.protocols.seal import Seal
@@ -34,8 +35,8 @@ class ItemReader:
             self.add(Reader(value, f"{path}[{index}]"))
 
     def add(self, item: Reader) -> None:
-        kind = item.string("type") or ("message" if item.has("role") or not item.has("id") else "item_reference")
-        match kind:
+        item.string("type")  # nothing else than a string
+        match kind := kind_of(item.value):
             case "message":
                 self._message(item)
             case "reasoning":

@@ -30,17 +30,22 @@ def referenced_items(items: Sequence[JsonValue]) -> tuple[str, ...]:
     return tuple(
         identity
         for item in items
-        if isinstance(item, JsonObject) and _is_reference(item) and isinstance(identity := item.get("id"), str)
+        if isinstance(item, JsonObject) and kind_of(item) == "item_reference" and isinstance(identity := item.get("id"), str)
     )
 
 
-def _is_reference(item: JsonObject) -> bool:
-    """The type may be left out of a reference, which has nothing but an id."""
-    return item.get("type") == "item_reference" or (item.get("type") is None and item.get("role") is None)
+def kind_of(item: JsonObject) -> str:
+    """The type, which may be left out of a message, and of a reference: an id and no role."""
+    kind = item.get("type")
+    if isinstance(kind, str) and kind:
+        return kind
+    return "message" if item.get("role") is not None or item.get("id") is None else "item_reference"
 
 
 def find_item(items: Sequence[JsonValue], identity: str) -> JsonObject | None:
-    return next((item for item in items if isinstance(item, JsonObject) and item.get("id") == identity), None)
+    """The item of that id; never a reference to it."""
+    objects = (item for item in items if isinstance(item, JsonObject))
+    return next((item for item in objects if item.get("id") == identity and kind_of(item) != "item_reference"), None)
 
 
 def with_ids(items: Sequence[JsonValue], request_id: str) -> tuple[JsonValue, ...]:
@@ -76,7 +81,7 @@ def _kept(item: JsonValue, identity: str) -> JsonValue:
     if not isinstance(item, JsonObject):
         return item
     pairs = dict(item.pairs)
-    kind = pairs.setdefault("type", "message")
+    kind = pairs["type"] = kind_of(item)
     if not isinstance(pairs.get("id"), str):
         pairs["id"] = identity
     content = pairs.get("content")
