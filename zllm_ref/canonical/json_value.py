@@ -103,6 +103,9 @@ def kind_of(value: JsonValue) -> str:
             return "array"
 
 
+_quote = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _dump(value: JsonValue, comma: str, colon: str, parts: list[str]) -> None:
     match value:
         case None:
@@ -110,13 +113,13 @@ def _dump(value: JsonValue, comma: str, colon: str, parts: list[str]) -> None:
         case bool():
             parts.append("true" if value else "false")
         case str():
-            parts.append(json.dumps(value, ensure_ascii=False))
+            parts.append(_quote(value))
         case JsonNumber():
             parts.append(value.text)
         case JsonObject():
             parts.append("{")
             for index, (name, item) in enumerate(value.pairs):
-                parts.append((comma if index else "") + json.dumps(name, ensure_ascii=False) + colon)
+                parts.append((comma if index else "") + _quote(name) + colon)
                 _dump(item, comma, colon, parts)
             parts.append("}")
         case _:

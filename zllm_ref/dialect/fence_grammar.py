@@ -199,17 +199,19 @@ def _parameters(parameters: JsonObject, path: str) -> list[tuple[str, JsonObject
         return []
     required = parameters.get("required")
     names = required if isinstance(required, tuple) else ()
+    definitions = tuple((key, parameters.get(key)) for key in ("$defs", "definitions") if parameters.get(key) is not None)
     return [
-        (name, _standing_alone(schema, parameters), name in names, f"{path}.properties.{name}")
+        (name, _standing_alone(schema, definitions), name in names, f"{path}.properties.{name}")
         for name, schema in properties.pairs
     ]
 
 
-def _standing_alone(schema: JsonValue, root: JsonObject) -> JsonObject:
+def _standing_alone(schema: JsonValue, definitions: tuple[tuple[str, JsonValue], ...]) -> JsonObject:
     """The property's schema with the definitions of its root, so that `$ref` finds them inside it."""
     if not isinstance(schema, JsonObject):
         return JsonObject()
-    definitions = tuple((key, root.get(key)) for key in ("$defs", "definitions") if root.get(key) is not None)
+    if not definitions:
+        return schema
     given = schema.keys()
     return JsonObject((*schema.pairs, *((key, value) for key, value in definitions if key not in given)))
 

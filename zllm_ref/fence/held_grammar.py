@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from zllm_ref.canonical.json_value import JsonObject
 from zllm_ref.fence.compile import FenceCompiler, UnfenceableGrammar
 from zllm_ref.fence.grammar import (
     MAX_PARAMETERS,
@@ -31,6 +32,8 @@ class Holder:
     compiler: FenceCompiler
     stop_ids: tuple[int, ...]
     problems: list[SchemaProblem] = field(default_factory=list)
+    clean: dict[JsonObject, JsonObject] = field(default_factory=dict)
+    """Schemas of which nothing was given up, as they are held: tools ask for the same few again and again."""
 
     def hold(self, node: Node) -> Node:
         match node:
@@ -43,8 +46,13 @@ class Holder:
             case Repeat():
                 return replace(node, item=self.hold(node.item))
             case JsonBySchema():
+                known = self.clean.get(node.schema)
+                if known is not None:
+                    return JsonBySchema(known, node.path)
                 held = hold_schema(node.schema, node.path)
                 self.problems += held.problems
+                if not held.problems:
+                    self.clean[node.schema] = held.schema
                 return JsonBySchema(held.schema, node.path)
             case RawText():
                 if node.schema is None:

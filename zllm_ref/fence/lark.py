@@ -243,20 +243,24 @@ class _Writer:
         if not bits.order:
             return ending
         name = f"p{self._next_number()}"
-        heads = [self._head(parameter.node) for parameter in bits.order]
-        further = [
-            Alternative((*head, Symbol(f"{name}::set_bit({index})", uses_bits=True)), bits=frozenset({index}))
-            for index, head in enumerate(heads)
-        ]
+        # Factored once, for the first parameter as for every further one: at the beginning no bit is set.
+        further = self._factor(
+            [
+                Alternative(
+                    (*self._head(parameter.node), Symbol(f"{name}::set_bit({index})", uses_bits=True)), frozenset({index})
+                )
+                for index, parameter in enumerate(bits.order)
+            ],
+            bits,
+        )
         closing = [Alternative(one.parts, closes=True) for one in ending or self._expand(after)]
         separated = [
-            Alternative(joined(one.parts, parts), bits=other.bits)
+            Alternative(joined(one.parts, other.parts), other.bits)
             for one in self._expand((node.separator,))
             for other in further
-            for parts in [other.parts]
         ]
         self.rules[f"{name}::_"] = [self._line(one, bits) for one in self._factor([*separated, *closing], bits)]
-        first = [Alternative((*head, Symbol(f"{name}::0x{1 << index:x}"))) for index, head in enumerate(heads)]
+        first = [Alternative(tuple(map(_without_bits, one.parts))) for one in further]
         return first if any(parameter.required for parameter in bits.order) else [*first, *ending]
 
     # ---- factoring ------------------------------------------------------------------------------------------------
@@ -315,9 +319,15 @@ class _Writer:
         return Symbol(name)
 
     def _value(self, node: RawText | CustomText) -> Symbol:
-        name = self.named.get(node)
+        # Without its path: each kind of value is one lexeme, however many parameters hold it.
+        key = (
+            ("raw", node.closer, node.schema, node.excludes)
+            if isinstance(node, RawText)
+            else ("custom", node.closer, node.syntax, node.definition)
+        )
+        name = self.named.get(key)
         if name is None:
-            name = self.named[node] = f"v{self._next_number()}"
+            name = self.named[key] = f"v{self._next_number()}"
             self._write_value(name, node)
         return Symbol(name)
 
@@ -349,6 +359,14 @@ class _Writer:
             self.rules[name] = [f"V{name.upper()} {symbol}{tail}"]
         else:
             self.rules[name] = [f"{content} {symbol}{tail}"]
+
+
+def _without_bits(part: Part) -> Part:
+    """A call that hands bits on, as it is where none is set."""
+    if not isinstance(part, Symbol) or not part.uses_bits:
+        return part
+    rule, argument = part.text.split("::")
+    return Symbol(f"{rule}::0x{0 if argument == '_' else 1 << int(argument[len('set_bit(') : -1]):x}")
 
 
 def split_closer(

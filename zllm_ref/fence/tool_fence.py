@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
-from zllm_ref.canonical.json_value import dump_json
+from zllm_ref.canonical.json_value import JsonObject, dump_json
 from zllm_ref.canonical.request import (
     CustomTool,
     FunctionTool,
@@ -147,6 +147,7 @@ class _Planner:
         self.stops = tuple(sorted({*compiler.vocabulary.stop_ids, *(token_id for token_id in own if token_id is not None)}))
         self.reasoning = request.reasoning or (grammar.reasoning if grammar is not None else None)
         self.problems: list[SchemaProblem] = []
+        self._clean: dict[JsonObject, JsonObject] = {}
 
     def plan(self) -> PlannedFence:
         request, grammar = self.request, self.request.grammar
@@ -215,7 +216,7 @@ class _Planner:
         return self._held(response_node(response_format), strict, "response_format")
 
     def _held(self, node: Node, strict: bool, name: str) -> Node:
-        holder = Holder(self.compiler, self.stops)
+        holder = Holder(self.compiler, self.stops, clean=self._clean)
         try:
             held = holder.hold(node)
         except UnfenceableGrammar as error:
