@@ -86,6 +86,15 @@ def events_of(exchange: Exchange) -> Iterator[dict[str, Any]]:
             yield payload
 
 
+def failures_of(exchange: Exchange) -> list[dict[str, Any]]:
+    """The events of a stream in which the target tells a failure, in any protocol's form."""
+    return [
+        event
+        for event in events_of(exchange)
+        if event.get("type") in ("error", "response.failed") or event.get("error") is not None
+    ]
+
+
 def _read_chat(exchange: Exchange) -> Answer:
     body = _accumulate_chat(exchange) if exchange.is_stream else exchange.json() or {}
     answer = Answer(exchange, id=str(body.get("id", "")), raw=body)

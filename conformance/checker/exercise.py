@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from conformance.checker.answer import events_of, read_answer
+from conformance.checker.answer import failures_of, read_answer
 from conformance.checker.client import Exchange
 
 
@@ -44,7 +44,7 @@ def _of_http(exchange: Exchange) -> Iterator[str]:
         yield "unary"
         return
     yield "stream"
-    if any(_tells_a_failure(event) for event in events_of(exchange)):
+    if failures_of(exchange):
         yield "failure"
     answer = read_answer(exchange)
     if answer.calls:
@@ -71,10 +71,6 @@ def _of_websocket(exchange: Exchange) -> Iterator[str]:
         yield "envelope"
     if any(kind.startswith("response.steer.") for kind in kinds):
         yield "steer"
-
-
-def _tells_a_failure(event: dict[str, Any]) -> bool:
-    return event.get("type") in ("error", "response.failed") or event.get("error") is not None
 
 
 def _message(frame: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from conformance.checker.answer import events_of, read_answer
-from conformance.checker.client import Exchange
+from conformance.checker.answer import events_of, failures_of, read_answer
 from conformance.checker.dialogue import ask
 from conformance.checker.probe import Probe
 from conformance.checker.scenarios.table import Table
@@ -29,7 +28,7 @@ def failure_in_stream(probe: Probe) -> None:
     exchange = probe.client.ask(probe.protocol, ask(text).body(probe.protocol, probe.client.model, True))
     if exchange.status >= 500:
         return  # it waits for the whole answer before it says anything, and then it may well say 500
-    told = _failures(exchange)
+    told = failures_of(exchange)
     kinds = [str(event.get("type") or sorted(event)) for event in events_of(exchange)]
     probe.expect("T7", bool(told), "the failure, in the stream", f"{len(kinds)} events, the last {kinds[-2:]}", exchange)
     end = read_answer(exchange).end
@@ -102,14 +101,6 @@ def _demand_failure(probe: Probe, text: str) -> None:
     exchange = probe.client.ask(probe.protocol, ask(text).body(probe.protocol, probe.client.model, False))
     if exchange.status < 500:
         raise StopError(Verdict.UNPROVEN, "the target does not fail on demand")
-
-
-def _failures(exchange: Exchange) -> list[object]:
-    return [
-        event
-        for event in events_of(exchange)
-        if event.get("type") in ("error", "response.failed") or event.get("error") is not None
-    ]
 
 
 def _speaks(protocol: str, piece: bytes) -> bool:
