@@ -118,3 +118,27 @@ def test_costly_proposals_that_are_all_cut_off_are_not_asked_for_at_every_round(
 
     assert asked[0] == 200
     assert asked[1] < 10
+
+
+def verified_proposals(rights: list[int], guess_seconds: float) -> int:
+    """How often a drafter of blocks is asked in 400 rounds that claims more than it holds: so many right, in turn."""
+    plan = planner([1.0, 1.05, 1.1, 1.15, 1.2])
+    plan.observe_proposal(4, guess_seconds)
+    outlook, count = plan.new_outlook(), 0
+    for _ in range(400):
+        wanted = plan.ask(outlook, 4, 1)
+        if wanted:
+            (kept,) = plan.cut([Proposal(1, [0.8] * wanted)])
+            assert kept == wanted == 4
+            right = rights[count % len(rights)]
+            plan.judge(outlook, wanted, right + 1, right, kept)
+            count += 1
+    return count
+
+
+def test_costly_proposals_rest_where_they_lose_more_than_they_gain_whatever_they_claim() -> None:
+    assert verified_proposals([0], 0.3) < 40
+    assert verified_proposals([0, 0, 1], 0.3) < 100
+    assert verified_proposals([0, 0, 3], 0.3) == 400
+    assert verified_proposals([0, 1, 1], 0.3) == 400
+    assert verified_proposals([0] * 12 + [4] * 30, 0.3) > 300, "what begins to pay is asked again"

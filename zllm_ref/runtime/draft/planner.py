@@ -7,7 +7,8 @@
     rows        5   6   7   8   9  10 | 11  12          measured: seconds(rows)
     best                            ↑
 
-A drafter that does not pay gets nothing and is probed now and then, ever more seldom. Nothing here can change a token.
+A drafter that does not pay, whatever its chances claim, gets nothing and is probed now and then, ever more seldom. Nothing here
+can change a token.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ LONGEST_REST = 512
 _FREE_SHARE = 0.01
 """A proposal that takes less than this share of a round is asked for at every round."""
 _REMEMBERED = 9
+FIRST_CREDIT, NEXT_CREDIT, MOST_CREDIT = 3.0, 2.0, 6.0
+"""Rounds that costly proposals may lose before a lane rests: at first, after a rest, and at most after gains."""
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Outlook:
     next_rest: int = FIRST_REST
     is_probe: bool = False
     """The present proposal is a try that was not expected to pay."""
+    credit: float = FIRST_CREDIT
+    """Rounds that costly proposals may still lose."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ class DraftPlanner:
     clock: Callable[[], float] = time.monotonic
     cost: StepCost = field(default_factory=StepCost)
     _proposal_seconds: list[float] = field(default_factory=list)
+    _rows: int = 1
+    """Of the present round without guesses."""
+    _lanes: int = 1
 
     def new_outlook(self) -> Outlook:
         """For a sequence of which nothing is known."""
@@ -92,7 +100,8 @@ class DraftPlanner:
     def cut(self, lanes: Sequence[Proposal]) -> list[int]:
         """How many guesses of each lane are verified: those that give the round most expected tokens per second."""
         kept = [min(1, len(lane.chances)) if lane.is_probe else 0 for lane in lanes]
-        rows = sum(lane.num_pending for lane in lanes) + sum(kept)
+        self._rows, self._lanes = sum(lane.num_pending for lane in lanes), len(lanes)
+        rows = self._rows + sum(kept)
         tokens, all_right = float(len(lanes)), 1.0
         best, best_rate = list(kept), tokens / self.cost.seconds(rows)
         for _, index, chance, survival in _by_survival(lanes):
@@ -114,13 +123,33 @@ class DraftPlanner:
         The first `compared` of them stand beside what the sequence said, fed or not, and the first `right` are the same.
         """
         outlook.record.judge(compared, right)
-        if verified and right:
+        is_costly = proposed > 0 and self.guess_seconds > _FREE_SHARE * self.cost.seconds(1)
+        if is_costly and self.guesses_at_once:
+            if self._lost_too_much(outlook, min(right, verified), verified):
+                outlook.credit = NEXT_CREDIT
+                self._rest(outlook)
+                return
+        elif verified and right:
             outlook.next_rest = FIRST_REST
             return
-        is_in_vain = proposed > 0 and verified == 0 and self.guess_seconds > _FREE_SHARE * self.cost.seconds(1)
-        if outlook.is_probe or is_in_vain:
-            outlook.rest = outlook.next_rest
-            outlook.next_rest = min(LONGEST_REST, 2 * outlook.next_rest)
+        if outlook.is_probe or (is_costly and verified == 0):
+            self._rest(outlook)
+
+    def _lost_too_much(self, outlook: Outlook, right: int, verified: int) -> bool:
+        """A costly proposal's gain, its lane's rounds that need not be run, less what making and verifying it took.
+
+        This is what its chances cannot hide: a drafter that claims more than it holds loses its credit.
+        """
+        plain = self.cost.seconds(self._rows)
+        spent = self.guess_seconds + self.cost.seconds(self._rows + verified) - plain
+        outlook.credit = min(MOST_CREDIT, outlook.credit + right - spent * self._lanes / plain)
+        if outlook.credit == MOST_CREDIT:
+            outlook.next_rest = FIRST_REST
+        return outlook.credit < 0
+
+    def _rest(self, outlook: Outlook) -> None:
+        outlook.rest = outlook.next_rest
+        outlook.next_rest = min(LONGEST_REST, 2 * outlook.next_rest)
 
 
 def _by_survival(lanes: Sequence[Proposal]) -> list[tuple[float, int, float, float]]:
