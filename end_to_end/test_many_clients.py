@@ -82,14 +82,11 @@ def test_slow_and_vanishing_readers_cost_the_others_nothing(server: ServerProces
         else:
             slow.append(one)  # never reads
 
-    start = time.monotonic()
     texts = asyncio.run(wave(server.url, 20))
-    took = time.monotonic() - start
     for one in slow:
         one.close()
 
     assert [json.loads(text)["who"] for text in texts] == [f"client {number} " * 4 for number in range(20)]
-    assert took < 60
     deadline = time.monotonic() + 10
     while figure(server, "zllm_running_answers") and time.monotonic() < deadline:
         time.sleep(0.1)
