@@ -12,13 +12,10 @@ from zllm_ref.canonical.json_value import JsonObject, to_python
 from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import ReasoningSettings, Request
 from zllm_ref.dialect import Segment, UnrenderableValue, encode
-from zllm_ref.dialect.conversation import turns_of
-from zllm_ref.dialect.render_job import RenderJob
 from zllm_ref.dialect.segment import Author
 from zllm_ref.dialect.template import TemplateError
-from zllm_ref.dialect.tool_wire import shown_tools
-from zllm_ref.dialect.writer import SegmentWriter
 from zllm_ref.engine.bridge import Engine, cache_namespace
+from zllm_ref.inspector.explanation import Writing
 from zllm_ref.inspector.family import FAMILIES, HARD, SOFT, Control, Family
 from zllm_ref.inspector.family_tokenizers import FamilyTokenizer, FamilyTokenizers
 from zllm_ref.inspector.merges import merges
@@ -90,10 +87,11 @@ class Playground:
                 return self._render_served(body, request)
             family = self._known(name)
             tokenizer = self._tokenizers.get(family.tokenizer, self._engine.loaded.vocabulary, family.markers)
-            segments = _render(family, tokenizer.vocabulary, request)
+            writing = Writing(family.dialect or family.name, family.renderer, tokenizer.vocabulary, family.shows_tools)
+            segments = writing.segments(request)
         except (TemplateError, UnrenderableValue) as error:
             raise invalid(str(error)) from error
-        view = _view(tokenizer.vocabulary, request, segments, family.dialect or family.name)
+        view = _view(tokenizer.vocabulary, request, segments, writing.dialect)
         notes = [] if family.shows_tools or not request.tools else ["This template never shows the tools to the model."]
         return {**_rendered(family.name, view, tokenizer), "reusable": None, "chat_request": None, "notes": notes}
 
@@ -170,18 +168,6 @@ def _reasoning(value: object) -> ReasoningSettings:
     if not isinstance(enabled, bool | None) or not isinstance(effort, str | None):
         raise invalid("reasoning: got another type, allowed enabled: boolean or null, effort: string or null")
     return ReasoningSettings(enabled=enabled, effort=effort)
-
-
-def _render(family: Family, vocabulary: Vocabulary, request: Request) -> tuple[Segment, ...]:
-    writer = SegmentWriter(vocabulary)
-    job = RenderJob(
-        request.messages,
-        turns_of(request.messages),
-        shown_tools(request.tools) if family.shows_tools else (),
-        request.reasoning,
-    )
-    family.renderer.render(writer, job)
-    return writer.segments
 
 
 def _view(vocabulary: Vocabulary, request: Request, segments: Sequence[Segment], dialect: str) -> PromptView:
