@@ -1,3 +1,4 @@
+import "./answer.test.ts";
 import "./attention.test.ts";
 import "./dictionary.test.ts";
 import "./diff.test.ts";

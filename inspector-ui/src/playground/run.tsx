@@ -4,17 +4,12 @@ import { useSignal } from "@preact/signals";
 import { asked } from "../api/client.ts";
 import type { Family } from "../api/contract.ts";
 import { split } from "../api/events.ts";
+import { grown, type Answer, type Chunk } from "../logic/answer.ts";
 import { address } from "../shell/route.ts";
 import { t } from "../text/index.ts";
 
-interface Delta {
-  content?: string | null;
-  reasoning_content?: string | null;
-  tool_calls?: { function?: { name?: string; arguments?: string } }[];
-}
-
 export function Run({ family, request, onRan }: { family: Family; request: Record<string, unknown> | null; onRan: () => void }) {
-  const answer = useSignal<{ reasoning: string; text: string } | null>(null);
+  const answer = useSignal<Answer | null>(null);
   const running = useSignal<AbortController | null>(null);
   const id = useSignal<string | null>(null);
   const problem = useSignal<string | null>(null);
@@ -43,12 +38,9 @@ export function Run({ family, request, onRan }: { family: Family; request: Recor
     running.value = null;
     onRan();
   };
-  const take = (chunk: { choices?: { delta?: Delta }[]; error?: { message: string } }) => {
+  const take = (chunk: Chunk) => {
     if (chunk.error) problem.value = chunk.error.message;
-    const delta = chunk.choices?.[0]?.delta ?? {};
-    const { reasoning, text } = answer.value!;
-    const calls = (delta.tool_calls ?? []).map((call) => (call.function?.name ? `\n${call.function.name} ` : "") + (call.function?.arguments ?? "")).join("");
-    answer.value = { reasoning: reasoning + (delta.reasoning_content ?? ""), text: text + (delta.content ?? "") + calls };
+    answer.value = grown(answer.value!, chunk);
   };
   const canRun = family.can_run && request !== null;
   return (
