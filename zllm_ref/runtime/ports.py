@@ -1,4 +1,4 @@
-"""What the runtime asks of others, as protocols: a fence over ids, and a listener of what was generated.
+"""What the runtime asks of others, as protocols: a fence over ids, and the script of a scripted model.
 
 The runtime knows neither tool names nor text; these two shapes are all it sees of the words' world.
 """
