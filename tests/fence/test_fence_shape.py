@@ -15,10 +15,12 @@ from zllm_ref.canonical.request import (
 )
 from zllm_ref.fence import FenceCompiler, FenceRequest, Phase, TokenFence, build_fence
 from zllm_ref.fence.grammar import (
+    Choice,
     Literal,
     Marker,
     RawText,
 )
+from zllm_ref.fence.lark import write_lark
 from zllm_ref.fence.mask import ids_of
 from zllm_ref.runtime.ports import TokenFence as Port
 from zllm_ref.tokenizer import byte_vocabulary
@@ -137,3 +139,15 @@ def test_calm_tokens_that_were_taken_back_are_gone() -> None:
     for token_id in (*b"xy", trigger):
         fence.advance(token_id)
     assert fence.phase is Phase.REGION
+
+
+def test_every_kind_of_value_and_every_parameter_stands_in_the_grammar_once() -> None:
+    """However many parameters hold it: a lexeme more is work for every mask, and for the first one most of all."""
+    texts = {"properties": {"first": {"type": "string"}, "second": {"type": "string"}}, "required": ["first"]}
+    grammar = dsml("tool_calls").grammar({"f": texts, "g": texts})
+    calls = Choice(tuple(call.node for call in grammar.calls))
+
+    text = write_lark(calls, byte_vocabulary().marker_id).text
+
+    assert text.count("/(?s:.*)/") == 1
+    assert (text.count("first"), text.count("second")) == (2, 2)  # of two tools
