@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.fence.vocabularies import trained_vocabulary
+from tests.fence.vocabularies import text_mode_vocabulary, trained_vocabulary
 from zllm_ref.canonical.error import ApiError
 from zllm_ref.canonical.request import CustomTool, ToolChoiceNone, ToolChoiceRequired
 from zllm_ref.dialect import dialect_for
@@ -19,7 +19,7 @@ from zllm_ref.fence.mask import ids_of
 from zllm_ref.tokenizer import Vocabulary, byte_vocabulary
 from zllm_ref.tokenizer.detokenizer import Detokenizer
 
-VOCABULARIES = {"bytes": byte_vocabulary(), "trained": trained_vocabulary()}
+VOCABULARIES = {"bytes": byte_vocabulary(), "trained": trained_vocabulary(), "text mode": text_mode_vocabulary()}
 COMPILERS = {name: FenceCompiler(vocabulary) for name, vocabulary in VOCABULARIES.items()}
 UNESCAPED = [name for name in DEFINITIONS if not name.startswith("chatml")]
 SUM = ("lark", 'start: sum\nsum: NUMBER | "(" sum " + " sum ")"\nNUMBER: /[0-9]{1,3}/\n')
