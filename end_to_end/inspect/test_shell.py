@@ -44,6 +44,21 @@ def test_the_keyboard_leads_through_all_views(inspect: Open) -> None:
         expect(page.locator("h1")).to_have_text(title)
 
 
+@pytest.mark.parametrize("link", ["requests/%E0%A4%A", "requests/..%2F..%2F..%2Fv1%2Fmodels", "requests/<b>x", "%"])
+def test_a_link_that_names_no_request_leads_to_the_list(inspect: Open, link: str) -> None:
+    page = inspect("cache").page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.evaluate("link => { location.hash = '#/' + link; }", link)
+    expect(page.get_by_test_id("live-list")).to_be_visible()
+    page.reload()
+    expect(page.get_by_test_id("live-list")).to_be_visible()
+
+    assert asked
+    assert all("/inspect" in url and ".." not in url for url in asked), asked
+
+
 def test_a_letter_that_is_typed_into_a_field_is_no_shortcut(inspect: Open) -> None:
     page = inspect("playground/merges").page
 

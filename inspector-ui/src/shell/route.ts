@@ -8,9 +8,12 @@ export type Corner = (typeof CORNERS)[number];
 
 export type Route = { view: "requests" } | { view: "request"; id: string; tab: Tab } | { view: "cache" } | { view: "playground"; corner: Corner };
 
+/** A link may come from anywhere: what is no id of a request never becomes part of an address that is asked. */
+const ID = /^[\w-]+$/;
+
 export function parseRoute(hash: string): Route {
-  const [view, one, two] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  if (view === "requests" && one) return { view: "request", id: one, tab: TABS.find((tab) => tab === two) ?? "panels" };
+  const [view, one, two] = hash.replace(/^#\/?/, "").split("/");
+  if (view === "requests" && ID.test(one ?? "")) return { view: "request", id: one, tab: TABS.find((tab) => tab === two) ?? "panels" };
   if (view === "cache") return { view };
   if (view === "playground") return { view, corner: CORNERS.find((corner) => corner === one) ?? "compose" };
   return { view: "requests" };
@@ -19,7 +22,7 @@ export function parseRoute(hash: string): Route {
 export function address(route: Route): string {
   switch (route.view) {
     case "request":
-      return `#/requests/${encodeURIComponent(route.id)}${route.tab === "panels" ? "" : `/${route.tab}`}`;
+      return `#/requests/${route.id}${route.tab === "panels" ? "" : `/${route.tab}`}`;
     case "playground":
       return `#/playground${route.corner === "compose" ? "" : `/${route.corner}`}`;
     default:
