@@ -97,10 +97,10 @@ def test_a_fault_after_some_tokens_lets_exactly_those_out(size: int, tmp_path: P
     engine = new_engine(script=script("hello", after_tokens=3), directory=tmp_path)
     try:
         answer = ask(engine, request("hi", tokens_per_step=size))
-        assert engine.loaded.cache.reserved_bytes == 0
-        engine.loaded.cache.check()
     finally:
         engine.close()
+    assert engine.loaded.cache.reserved_bytes == 0
+    engine.loaded.cache.check()
 
     assert answer.text() == "hel"
     assert isinstance(answer.events[-1], Failed)
