@@ -221,9 +221,7 @@ def test_measurers_take_turns_sample_by_sample(monkeypatch: pytest.MonkeyPatch, 
     assert (own, list(peers)) == ({"ttft_cold_seconds": 1.0}, ["a", "b"])
 
 
-def test_a_peer_that_cannot_be_measured_ends_the_round_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_peer_that_cannot_be_measured_ends_the_round_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def measure(*arguments: Any) -> dict[str, Any]:
         for step in range(100):
             arguments[-1]("own", step, 100)

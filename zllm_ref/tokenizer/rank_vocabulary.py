@@ -37,7 +37,7 @@ def read_tiktoken_ranks(path: Path) -> dict[bytes, int]:
 
 
 def read_packed_ranks(path: Path) -> dict[bytes, int]:
-    """A binary file: the number of pieces, then for each its length (2 bytes), its bytes and its rank (4 bytes), little-endian."""
+    """A binary file, little-endian: the number of pieces (4 bytes), then for each its length (2), its bytes and its rank (4)."""
     data = path.read_bytes()
     ranks: dict[bytes, int] = {}
     place = _HEAD.size
