@@ -214,6 +214,24 @@ def test_lanes_are_limited(serve: Serve) -> None:
     assert error["stream_id"] == "32"
 
 
+def test_a_page_of_another_site_cannot_talk_to_a_server_without_keys(serve: Serve) -> None:
+    server = serve(FakeEngine())
+    for origin in ("http://another.example", "null", server.url + "1"):
+        with pytest.raises(InvalidStatus) as refused, connection(server, Origin=origin):
+            pass
+        assert refused.value.response.status_code == 403
+        assert b"origin" in refused.value.response.body
+
+
+def test_a_page_of_the_server_itself_and_a_caller_with_a_key_may_have_an_origin(serve: Serve) -> None:
+    server = serve(FakeEngine())
+    with connection(server, Origin=server.url) as socket:
+        final(turn(socket, input="Hi"))
+    keyed = serve(FakeEngine(), api_keys=("secret",))
+    with connection(keyed, Origin="http://another.example", Authorization="Bearer secret") as socket:
+        final(turn(socket, input="Hi"))
+
+
 def test_a_key_is_asked_for_before_the_upgrade(serve: Serve) -> None:
     """WS1."""
     server = serve(api_keys=("one",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
@@ -37,6 +38,19 @@ def authenticate(scope: Scope, settings: ServerSettings) -> Caller:
         raise ApiError(ErrorKind.UNAUTHENTICATED, "Incorrect API key provided.")
     owner = hashlib.sha256(key.encode()).hexdigest()[:16]
     return Caller(owner, "" if settings.cache_sharing else owner)
+
+
+def refuse_pages_of_other_sites(scope: Scope, settings: ServerSettings) -> None:
+    """For an upgrade, which browsers let any page ask for and read. Raises ApiError(FORBIDDEN).
+
+    Where keys are asked for, a page must have one; where none are, only a page of this server may talk to it. Clients that are
+    no browsers send no `Origin`.
+    """
+    origin = header(scope, b"origin")
+    if settings.api_keys or not origin or urlsplit(origin).netloc.lower() == header(scope, b"host").lower():
+        return
+    message = f"origin: got {origin[:200]!r}, allowed none or this server's own, as it asks for no API key."
+    raise ApiError(ErrorKind.FORBIDDEN, message)
 
 
 def presented_key(scope: Scope) -> str:

@@ -30,7 +30,7 @@ from zllm_ref.protocols.openai_responses.response import TERMINAL, response_text
 from zllm_ref.protocols.openai_responses.session import Create, Steer
 from zllm_ref.protocols.sse import Frame
 from zllm_ref.server import recording
-from zllm_ref.server.auth import Caller, authenticate
+from zllm_ref.server.auth import Caller, authenticate, refuse_pages_of_other_sites
 from zllm_ref.server.history import LocalResponse, load_history
 from zllm_ref.server.http_io import header, send_error
 from zllm_ref.server.responses_api import fitted, keep_response
@@ -75,6 +75,7 @@ class WebSocketEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller = authenticate(scope, self._state.settings)
+            refuse_pages_of_other_sites(scope, self._state.settings)
         except ApiError as error:
             await receive()
             await send_error(_denial(send), RESPONSES_ERRORS, error, new_request_id())  # WS1: before the upgrade
