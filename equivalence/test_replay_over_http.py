@@ -22,6 +22,7 @@ from zllm_ref.dialect.definitions import DEFINITIONS
 from zllm_ref.dialect.registry import dialect_names
 from zllm_ref.engine import Engine
 from zllm_ref.engine.script import TokenScript
+from zllm_ref.fence import FenceCompiler
 from zllm_ref.server import create_app
 from zllm_ref.tokenizer import Vocabulary
 
@@ -118,7 +119,9 @@ def respaced(arguments: str) -> str:
     return json.dumps(json.loads(arguments), separators=(",", ":"), ensure_ascii=True)
 
 
-def speak_freely(script: object, asked: Request, dialect: ToolDialect, vocabulary: Vocabulary) -> TokenScript:
+def speak_freely(
+    script: object, asked: Request, dialect: ToolDialect, vocabulary: Vocabulary, fences: FenceCompiler
+) -> TokenScript:
     """A first answer in no canonical form (blanks, escapes, numbers), as no renderer would write it."""
     if any(message.role is Role.ASSISTANT for message in asked.messages):
         return TokenScript(tuple(vocabulary.encode_text("Two.")))
