@@ -60,7 +60,7 @@ def _proxy(target: str) -> Iterator[_Proxy]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(30)
 
 
 def record(protocol: str, wanted: list[Wanted], base_url: str, model: str, api_key: str) -> Iterator[ExchangeCase]:

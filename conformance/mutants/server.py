@@ -52,4 +52,4 @@ def right_server(*wrongs: str) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(30)

@@ -27,7 +27,7 @@ def test_a_stage_is_waited_for_alone(tmp_path: Path, num_stages: int) -> None:
     class SlowTarget(ToyTarget):
         def row_buffers(self, stage: int, start: int, num_rows: int) -> list[memoryview]:
             if stage == num_stages - 1:
-                assert gate.wait(10)
+                assert gate.wait(60)
             return list(super().row_buffers(stage, start, num_rows))
 
     target = SlowTarget(20, num_stages)
@@ -62,7 +62,7 @@ def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_is_its_o
     class StuckTarget(ToyTarget):
         def row_buffers(self, stage: int, start: int, num_rows: int) -> list[memoryview]:
             if start == 8:
-                gate.wait(10)
+                gate.wait(60)
             return list(super().row_buffers(stage, start, num_rows))
 
     target = StuckTarget(20)
@@ -98,7 +98,7 @@ class Device(ToyTarget):
         return list(super().row_buffers(stage, start, num_rows))
 
     def stage_landed(self, stage: int) -> None:
-        assert self.may_land.wait(10)
+        assert self.may_land.wait(60)
         if stage == self.fails_at:
             raise RuntimeError("the device went away")
         super().stage_landed(stage)
@@ -117,7 +117,7 @@ def test_later_stages_are_read_while_earlier_ones_are_uploaded(tmp_path: Path, f
 
     thread.start()
     try:
-        assert all(event.wait(5) for event in device.is_read), "all stages are read while the first upload still runs"
+        assert all(event.wait(60) for event in device.is_read), "all stages are read while the first upload still runs"
         assert not restore.is_stage_done(0)
         assert not restore.is_drained, "uploads are under way"
     finally:

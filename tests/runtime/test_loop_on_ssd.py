@@ -115,7 +115,7 @@ def test_other_jobs_go_on_while_a_state_is_read(root: Path, has_ring: bool) -> N
     loop.submit(job(TURN, 4, listener=slow))
     loop.submit(job([1, 2], 4, listener=quick))
     with torch.inference_mode():
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not quick.closed and time.monotonic() < deadline:
             loop.step()
     assert quick.ids() == continuation([1, 2], 4)
@@ -166,7 +166,7 @@ def test_stopping_writes_what_only_memory_holds(tmp_path: Path) -> None:
     heard = Heard()
     loop.start()
     loop.submit(job(PROMPT, 4, listener=heard))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not heard.closed and time.monotonic() < deadline:
         time.sleep(0.002)
     loop.stop()
