@@ -39,7 +39,6 @@ def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool], digest:
         case _:
             assert_never(layout)
     assert isinstance(opener, Marker)
-    reserved = {opener.name, *definition.end_markers}
     return ToolGrammar(
         revision=definition.name,
         trigger=opener,
@@ -50,7 +49,6 @@ def fence_grammar(definition: ProtocolDefinition, tools: Sequence[Tool], digest:
         between=_nodes(between),
         closing=_nodes(closing),
         stop_markers=definition.end_markers,
-        forbidden_markers=tuple(name for name in definition.markers if name not in reserved),
         reasoning=_reasoning(definition),
         digest=digest,
     )

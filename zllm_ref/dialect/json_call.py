@@ -139,9 +139,7 @@ class JsonCall:
         key = parse_json(text)
         assert isinstance(key, str)
         if self._context.repairs and key == "parameters":
-            self._context.events.append(
-                Diagnostic(DiagnosticKind.REPAIRED, "call: got the key 'parameters', read as 'arguments'")
-            )
+            self._repaired("call: got the key 'parameters', read as 'arguments'")
             key = "arguments"
         if key not in ("name", "arguments") or key in self._read:
             raise CallError(f"key of a call: got {key!r}, allowed 'name' and 'arguments', each once")
@@ -171,9 +169,7 @@ class JsonCall:
             raise CallError(f"arguments of a call: {error}") from None
         if not stream.is_done or inner[end:].strip() or not inner.lstrip().startswith("{"):
             raise CallError(f"arguments of a call: got {inner[:40]!r}, allowed a JSON object")
-        self._context.events.append(
-            Diagnostic(DiagnosticKind.REPAIRED, "arguments: got a string of JSON, read as the object in it")
-        )
+        self._repaired("arguments: got a string of JSON, read as the object in it")
         self._double_encoded = False
         self._pass_on(stream.take())
 

@@ -20,6 +20,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper,
 from zllm_ref.fence.free_text import TokenIndex
 from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.lark import write_lark
+from zllm_ref.fence.lark_ends import endless_rule, terminal_grammars
 from zllm_ref.fence.mask import ids_of
 from zllm_ref.fence.piece_kinds import piece_kinds
 from zllm_ref.fence.raw_text import UnfenceableText
@@ -45,8 +46,6 @@ class CompiledRegion:
     stop_ids: tuple[int, ...]
     prototype: LLMatcher
     tokenizer: LLTokenizer
-    warnings: tuple[str, ...]
-
     is_forcing: bool = True
     """Where the text goes on in one way only, the tokenizer's own ids for it are the only ones allowed."""
 
@@ -104,9 +103,10 @@ class FenceCompiler:
         matcher = LLMatcher(self.tokenizer(stops), grammars, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
-        beginnings = set(ids_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)))
-        if not matcher.is_accepting() and beginnings <= set(stops):
+        if not _has_text(matcher, set(stops)):
             raise UnfenceableGrammar("no text satisfies it")
+        if syntax == "lark":
+            _check_ends(definition)
         return matcher
 
     def shortest_text(self, syntax: str, definition: str) -> str | None:
@@ -128,7 +128,25 @@ class FenceCompiler:
         matcher = LLMatcher(self.tokenizer(stops), source, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
-        return CompiledRegion(root, stops, matcher, self.tokenizer(stops), tuple(matcher.get_grammar_warnings()), is_forcing)
+        return CompiledRegion(root, stops, matcher, self.tokenizer(stops), is_forcing)
+
+
+def _check_ends(definition: str) -> None:
+    """Raises UnfenceableGrammar where an answer could get into something that has no end."""
+    endless = endless_rule(definition)
+    if endless is not None:
+        raise UnfenceableGrammar(f"no text of rule {endless} comes to an end")
+    single_bytes = LLTokenizer("byte")
+    for name, grammar in terminal_grammars(definition).items():
+        matcher = LLMatcher(single_bytes, json.dumps({"grammars": [{"lark_grammar": grammar}]}), log_level=0, limits=_LIMITS)
+        if not matcher.is_error() and not _has_text(matcher, {single_bytes.eos_token}):
+            raise UnfenceableGrammar(f"no text satisfies {name}")
+
+
+def _has_text(matcher: LLMatcher, stops: set[int]) -> bool:
+    """At its beginning: some text, even none, is one of the grammar's."""
+    beginnings = set(ids_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)))
+    return bool(matcher.is_accepting() or not beginnings <= stops)
 
 
 def digest_of(*parts: object) -> str:

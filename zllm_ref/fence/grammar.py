@@ -200,8 +200,6 @@ class ToolGrammar:
     `trigger_needs`  text that must stand directly before the trigger (DSML: "<"); the trigger is masked elsewhere.
     `calls`     one entry per tool, in the client's order; the fence picks the candidates that tool_choice allows.
     `stop_markers`   every token that ends the turn, by spelling (GLM has three); they are added to the vocabulary's own.
-    `forbidden_markers`  markers that must not occur in free text and reasoning although they are no trigger (closers,
-                role tags, result tags); the vocabulary's other special ids are masked there anyhow.
     """
 
     revision: str
@@ -213,6 +211,5 @@ class ToolGrammar:
     between: Node = NOTHING
     closing: Node = NOTHING
     stop_markers: tuple[str, ...] = ()
-    forbidden_markers: tuple[str, ...] = ()
     reasoning: ReasoningGrammar | None = None
     digest: str = ""

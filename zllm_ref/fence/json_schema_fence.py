@@ -14,10 +14,6 @@ from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue
 from zllm_ref.canonical.request import JsonObjectFormat, JsonSchemaFormat
 from zllm_ref.fence.grammar import JsonBySchema
 
-ANNOTATIONS = frozenset(
-    ("title", "description", "default", "examples", "example", "$comment", "deprecated", "readOnly", "writeOnly", "$schema",
-     "$id", "$anchor", "contentMediaType", "contentEncoding", "nullable", "x-guidance", "strict")
-)  # fmt: skip
 HELD = frozenset(
     ("type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties", "minProperties",
      "maxProperties", "items", "prefixItems", "minItems", "maxItems", "minLength", "maxLength", "pattern", "format", "minimum",
@@ -28,7 +24,7 @@ NOT_HELD = frozenset(
      "dependentSchemas", "dependencies", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "additionalItems",
      "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
 )  # fmt: skip
-"""Assertions of JSON Schema that no mask here expresses. A keyword in none of the three sets means nothing to JSON Schema."""
+"""Assertions of JSON Schema that no mask here expresses. A keyword in neither set says nothing about values."""
 FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
 
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "$defs", "definitions"))

@@ -194,7 +194,11 @@ class _Planner:
             except UnfenceableGrammar as error:
                 path = tool.path or f"tools[{index}].format.definition"
                 got = f"got {tool.grammar[1][:80]!r} ({first_line(str(error))})"
-                allowed = "an expression of Rust's syntax" if tool.grammar[0] == "regex" else "a Lark grammar with a start rule"
+                allowed = (
+                    "an expression of Rust's syntax"
+                    if tool.grammar[0] == "regex"
+                    else "a Lark grammar whose start rule is there and whose rules all come to an end"
+                )
                 raise ApiError(ErrorKind.INVALID_VALUE, f"{path}: {got}, allowed {allowed}", param=path) from None
 
     # ---- the region ------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from zllm_ref.tokenizer.byte_vocabulary import CHATML_MARKERS
 
 IS_NIGHTLY = os.environ.get("ZLLM_PROFILE") == "nightly"
 EXAMPLES = settings(max_examples=20_000 if IS_NIGHTLY else 500, deadline=None)
-FEWER = settings(max_examples=20_000 if IS_NIGHTLY else 80, deadline=None)
 CHATML_ONLY = byte_vocabulary(CHATML_MARKERS)
 """As SmolLM2's: the frame has ids, the tags of calls have not (text mode)."""
 
@@ -88,7 +87,7 @@ def test_every_legal_call_is_read_back_as_itself_by_value_and_by_byte(turn: Turn
         assert rendered == text_of(dialect.render_calls(turn.message)), name
 
 
-@FEWER
+@EXAMPLES
 @given(untyped_turns() | typed_turns(), places)
 def test_what_cannot_be_read_back_is_refused_and_everything_else_is(turn: Turn, places: set[int]) -> None:
     for vocabulary, dialects in ((BYTES, WITH_IDS), (CHATML_ONLY, IN_TEXT_MODE)):
@@ -116,7 +115,7 @@ def test_any_cut_of_any_answer_gives_the_same(text: str, places: set[int], think
         assert read(name, list(text), [GET], mode=mode, thinking=thinking) == whole, name
 
 
-@FEWER
+@EXAMPLES
 @given(hostile_text)
 def test_strict_loses_no_text_of_an_answer_without_calls(text: str) -> None:
     for name in DEFINITIONS:
@@ -140,7 +139,7 @@ def markers_in(segments: tuple[Segment, ...]) -> list[int]:
     return [token_id for token_id in encode(segments, BYTES) if token_id >= 256]
 
 
-@FEWER
+@EXAMPLES
 @given(hostile_text)
 def test_text_of_clients_never_becomes_a_marker(text: str) -> None:
     for name, dialect in WITH_IDS.items():
