@@ -14,16 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
 
 from zllm_ref.fence.free_text import TokenIndex
 from zllm_ref.fence.grammar import Node
 from zllm_ref.fence.lark import write_lark
 from zllm_ref.fence.lark_ends import endless_rule, terminal_grammars
-from zllm_ref.fence.mask import ids_of
 from zllm_ref.fence.piece_kinds import piece_kinds
-from zllm_ref.fence.raw_text import UnfenceableText
+from zllm_ref.fence.raw_text import UnfenceableText, has_text
 from zllm_ref.fence.region import Region
 from zllm_ref.fence.shortest_text import shortest_text
 from zllm_ref.tokenizer import Vocabulary
@@ -103,7 +101,7 @@ class FenceCompiler:
         matcher = LLMatcher(self.tokenizer(stops), grammars, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise UnfenceableGrammar(str(matcher.get_error()))
-        if not _has_text(matcher, set(stops)):
+        if not has_text(source):
             raise UnfenceableGrammar("no text satisfies it")
         if syntax == "lark":
             _check_ends(definition)
@@ -136,17 +134,9 @@ def _check_ends(definition: str) -> None:
     endless = endless_rule(definition)
     if endless is not None:
         raise UnfenceableGrammar(f"no text of rule {endless} comes to an end")
-    single_bytes = LLTokenizer("byte")
     for name, grammar in terminal_grammars(definition).items():
-        matcher = LLMatcher(single_bytes, json.dumps({"grammars": [{"lark_grammar": grammar}]}), log_level=0, limits=_LIMITS)
-        if not matcher.is_error() and not _has_text(matcher, {single_bytes.eos_token}):
+        if not has_text(grammar):
             raise UnfenceableGrammar(f"no text satisfies {name}")
-
-
-def _has_text(matcher: LLMatcher, stops: set[int]) -> bool:
-    """At its beginning: some text, even none, is one of the grammar's."""
-    beginnings = set(ids_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)))
-    return bool(matcher.is_accepting() or not beginnings <= stops)
 
 
 def digest_of(*parts: object) -> str:

@@ -47,7 +47,7 @@ from zllm_ref.fence.grammar import (
     Sequence,
     UnorderedParameters,
 )
-from zllm_ref.fence.raw_text import ANY, content_terminals
+from zllm_ref.fence.raw_text import ANY, content_terminals, require_text
 
 JSON_OPTIONS: tuple[tuple[str, JsonValue], ...] = (
     ("item_separator", ", "),
@@ -343,22 +343,26 @@ class _Writer:
             literal = f"{_quote(before)} " if before else ""
             self.rules[name] = [f"@g{name} {literal}{symbol}{tail}"]
             return
-        self.terminals += content_terminals(content, node)
+        terminals, end = content_terminals(content, node), content
         if before and marker is None and isinstance(node, RawText):
-            closed, again = f"W{name.upper()}", f"X{name.upper()}"
-            self.terminals += [
+            closed, again, end = f"W{name.upper()}", f"X{name.upper()}", f"V{name.upper()}"
+            terminals += [
                 f"{closed} : {content} {_quote(before)}",
                 f"{again} : {ANY} {_quote(before)} /(?s:.+)/",
                 # A value that may not end yet must not run over its closer either.
-                f"V{name.upper()} : {closed} & ~{again}" if node.schema is not None else f"V{name.upper()} : {closed}",
+                f"{end} : {closed} & ~{again}" if node.schema is not None else f"{end} : {closed}",
             ]
-            self.rules[f"l{name}[lazy]"] = [f"V{name.upper()}"]
+            self.rules[f"l{name}[lazy]"] = [end]
             self.rules[name] = [f"l{name} {tail}"]
         elif before:
-            self.terminals.append(f"V{name.upper()} : {content} {_quote(before)}")
-            self.rules[name] = [f"V{name.upper()} {symbol}{tail}"]
+            end = f"V{name.upper()}"
+            terminals.append(f"{end} : {content} {_quote(before)}")
+            self.rules[name] = [f"{end} {symbol}{tail}"]
         else:
             self.rules[name] = [f"{content} {symbol}{tail}"]
+        if isinstance(node, RawText) and node.schema is not None:
+            require_text(end, terminals)
+        self.terminals += terminals
 
 
 def _without_bits(part: Part) -> Part:

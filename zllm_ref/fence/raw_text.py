@@ -8,12 +8,15 @@ anyOf                                                joined by |, branches that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 
-from llguidance import regex_to_lark
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 
 from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue
 from zllm_ref.fence.grammar import CustomText, RawText
+from zllm_ref.fence.mask import ids_of
 
 ANY = "/(?s:.*)/"
 ASSERTS = frozenset(("not", "if", "then", "else", "oneOf", "format", "$dynamicRef", "$recursiveRef"))
@@ -39,6 +42,29 @@ def content_terminals(name: str, node: RawText | CustomText) -> list[str]:
     if not factors or factors[0].startswith("~"):
         factors.insert(0, ANY)  # a negation alone would let broken UTF-8 in
     return [f"{name} : {' & '.join(factors)}", *lines]
+
+
+def require_text(name: str, terminals: Sequence[str]) -> None:
+    """Raises UnfenceableText where no text at all is one of the terminal `name`: behind its opener nothing could come."""
+    if not has_text("\n".join([f"start: {name}", *terminals, ""])):
+        raise UnfenceableText("schema of an unescaped string: got one that no string satisfies, allowed at least one string")
+
+
+@lru_cache(maxsize=1024)
+def has_text(lark: str) -> bool:
+    """Whether some text, even none, is one of the grammar's. True, too, where llguidance cannot read it: it says so elsewhere."""
+    single_bytes = _single_bytes()
+    matcher = LLMatcher(single_bytes, json.dumps({"grammars": [{"lark_grammar": lark}]}), log_level=0)
+    if matcher.is_error() or matcher.is_accepting():
+        return True
+    return any(
+        token_id != single_bytes.eos_token for token_id in ids_of(np.frombuffer(matcher.compute_bitmask(), dtype=np.int32))
+    )
+
+
+@cache
+def _single_bytes() -> LLTokenizer:
+    return LLTokenizer("byte")
 
 
 def unfenceable_keywords(schema: JsonObject) -> list[tuple[str, str]]:
