@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ STORY = {
     "answers": [
         {"segments": [{"text": "Let me look."}, {"call": {"name": "get_weather", "arguments": {"city": "Rome", "days": 2}}}]},
         {"segments": [{"text": ANSWER}]},
-        {"segments": [{"text": "This one takes its time, and then it ends."}], "fault": {"after_tokens": 4, "stall_seconds": 2}},
+        {"segments": [{"text": "This one takes its time, and then it ends."}], "fault": {"after_tokens": 4, "stall_seconds": 4}},
     ]
 }
 """Turn by turn; the third stalls, so that a running request can be seen."""
@@ -53,7 +54,17 @@ def talk(server: ServerProcess) -> Talk:
     chat_turns(server, "2026-11-30 02:06", num_turns=1)
     found = httpx.get(f"{server.url}/inspect/api/requests", timeout=20).json()["requests"]
     ids = [summary["id"] for summary in sorted(found, key=lambda summary: summary["number"])]
+    for request in ids:
+        until_kept(server, request)
     return Talk(*ids)
+
+
+def until_kept(server: ServerProcess, request: str) -> None:
+    """An end state is kept behind the answer, a little later than the client has it."""
+    deadline = time.monotonic() + 60
+    while not httpx.get(f"{server.url}/inspect/api/requests/{request}/context", timeout=20).json()["cache_id"]:
+        assert time.monotonic() < deadline, f"the end state of {request} was not kept"
+        time.sleep(0.02)
 
 
 def chat_turns(server: ServerProcess, clock: str, num_turns: int = 2) -> None:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from playwright.sync_api import Browser, ElementHandle, Locator, Page, expect
 
 PANELS = ("wire", "conversation", "segments", "tokens", "context")
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
+"""A wait ends as soon as what it waits for is there, so only a failure takes this long; the machine belongs to others too."""
+
+SLOWNESS = float(os.environ.get("ZLLM_SLOW_PAGE", "1"))
+"""By how much the page's processor is slowed down. Above 1 its answers come late, too: shows what is done too early."""
+
+_LATE_ANSWERS = """
+  const fetched = window.fetch;
+  window.fetch = async (...asked) => {
+    await new Promise(resolve => setTimeout(resolve, Math.random() * 800));
+    return fetched(...asked);
+  };
+"""
+
+_ON_ITS_WAY = "main .waiting, main .result.stale"
+"""Shown where something has not come yet."""
 
 _PIECE = """
   async (panel, text) => {
@@ -26,6 +44,17 @@ _PIECE = """
       left -= walker.currentNode.length;
     }
     return null;
+  }
+"""
+
+
+_SHOWS_EDGE = """
+  (panel, to) => {
+    const rows = [...panel.querySelectorAll('.row')];
+    const row = to === 'end' ? rows[rows.length - 1] : rows[0];
+    if (!row) return false;
+    const [all, place] = [panel.querySelector('.height').getBoundingClientRect(), row.getBoundingClientRect()];
+    return Math.abs(to === 'end' ? place.bottom - all.bottom : place.top - all.top) < 2;
   }
 """
 
@@ -48,13 +77,28 @@ class InspectorPage:
         inspector.page.on("pageerror", lambda error: inspector.problems.append(str(error)))
         inspector.page.on("console", lambda message: inspector._note(message.type, message.text))
         inspector.page.on("request", lambda request: inspector._allow(request.url))
+        if SLOWNESS > 1:
+            inspector.page.add_init_script(_LATE_ANSWERS)
+            context.new_cdp_session(inspector.page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWNESS})
         inspector.open(view)
         return inspector
 
     def open(self, view: str) -> None:
-        """`view` is what stands behind the `#`."""
+        """`view` is what stands behind the `#`. Waits until the page shows it, not for what it shows: see `settled`."""
         self.page.goto(f"{self.url}/inspect#/{view}")
-        expect(self.page.locator("main")).to_be_visible()
+        expect(self.page.locator("main")).to_have_attribute("data-view", f"#/{view or 'requests'}")
+
+    def settled(self) -> None:
+        """Waits until nothing is on its way any more: from then on, what is seen stays where it is."""
+        expect(self.page.locator("main h1")).to_be_visible()
+        expect(self.page.locator(_ON_ITS_WAY)).to_have_count(0)
+
+    def eventually(self, is_so: Callable[[], bool], what: object = "") -> None:
+        """For what no `expect` can say."""
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while not is_so():
+            assert time.monotonic() < deadline, what
+            self.page.wait_for_timeout(50)
 
     def close(self) -> None:
         self.page.context.close()
@@ -74,12 +118,22 @@ class InspectorPage:
 
     def word(self, panel: str, text: str) -> ElementHandle:
         """The linked piece that begins a text, scrolled to. (The scripted model's tokens are bytes.)"""
-        found = self.panel(panel).evaluate_handle(_PIECE, text).as_element()
-        assert found is not None, f"{panel} has no linked {text!r}"
+        found = None
+        for _ in range(2):  # scrolling there may fetch tokens, which make finer pieces
+            self.settled()
+            expect(self.panel(panel).locator(".row").first).to_be_visible()
+            found = self.panel(panel).evaluate_handle(_PIECE, text).as_element()
+            assert found is not None, f"{panel} has no linked {text!r}"
+        assert found is not None
         return found
 
     def scroll(self, panel: str, to: str = "end") -> None:
+        """Waits until the first or last row is drawn."""
+        self.settled()
+        expect(self.panel(panel).locator(".row").first).to_be_visible()
         self.panel(panel).evaluate("(element, to) => { element.scrollTop = to === 'end' ? element.scrollHeight : 0; }", to)
+        self.eventually(lambda: bool(self.panel(panel).evaluate(_SHOWS_EDGE, to)), f"{panel} does not scroll to its {to}")
+        self.settled()
 
     @property
     def link_line(self) -> Locator:

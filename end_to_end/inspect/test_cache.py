@@ -42,17 +42,21 @@ def test_a_state_leads_to_its_request(inspect: Open) -> None:
 
 
 def test_arrow_keys_close_open_and_walk_the_tree(inspect: Open) -> None:
-    page = inspect("cache").page
+    inspector = inspect("cache")
+    page = inspector.page
     items = page.get_by_role("treeitem")
     expect(items.nth(1)).to_be_visible()
+    inspector.settled()
     all_open = items.count()
 
     parent = page.locator('[role="treeitem"][aria-expanded="true"]').first
     parent.focus()
+    expect(parent).to_be_focused()
     page.keyboard.press("ArrowLeft")
     expect(items).not_to_have_count(all_open)
     page.keyboard.press("ArrowRight")
     expect(items).to_have_count(all_open)
+    expect(parent).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(parent).not_to_be_focused()
 

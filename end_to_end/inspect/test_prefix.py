@@ -71,5 +71,6 @@ def test_other_prices_make_other_costs(inspect: Open, recorded: Talk) -> None:
     before = total.inner_text()
 
     page.get_by_label("price of a million input tokens").fill("300")
+    expect(page.get_by_label("price of a million input tokens")).to_be_focused()
     page.keyboard.press("Tab")
     expect(total).not_to_have_text(before)

@@ -17,8 +17,8 @@ Open = Callable[..., InspectorPage]
 
 def test_the_shortcuts_are_listed_under_a_question_mark(inspect: Open) -> None:
     page = inspect().page
-    page.keyboard.press("?")
 
+    page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
     expect(page.get_by_role("dialog")).to_contain_text("let the pin go")
     page.keyboard.press("Escape")
@@ -29,9 +29,11 @@ def test_the_keyboard_leads_through_all_views(inspect: Open) -> None:
     page = inspect().page
     expect(page.get_by_test_id("live-list")).to_be_visible()
 
+    expect(page.locator("tbody tr").nth(1)).to_be_visible()
     page.keyboard.press("j")
     page.keyboard.press("j")
-    expect(page.locator("tbody tr.marked")).to_have_count(1)
+    expect(page.locator("tbody tr").nth(1)).to_have_class("marked")
+    expect(page.locator("tbody tr").nth(1).get_by_role("link").first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text("Request")
     page.keyboard.press("d")
@@ -122,8 +124,7 @@ def test_no_view_is_wider_than_its_window(inspect: Open, recorded: Talk, width: 
     overflow = {}
     for view in VIEWS:
         inspector.open(view.format(id=recorded.other_clock))
-        expect(inspector.page.locator("main h1")).to_be_visible()
-        expect(inspector.page.locator(".waiting[role=status]")).to_have_count(0)
+        inspector.settled()
         overflow[view] = inspector.overflow()
     assert overflow == dict.fromkeys(VIEWS, 0)
 
@@ -149,8 +150,7 @@ def test_everything_that_can_be_used_has_a_name(inspect: Open, recorded: Talk) -
     inspector = inspect()
     for view in VIEWS:
         inspector.open(view.format(id=recorded.other_clock))
-        expect(inspector.page.locator("main h1")).to_be_visible()
-        expect(inspector.page.locator(".waiting[role=status]")).to_have_count(0)
+        inspector.settled()
         assert inspector.page.evaluate(nameless) == [], view
 
 

@@ -1,5 +1,5 @@
 /** A fact that is being fetched: loading, there, or failed; asked again when its address or the key changes. */
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { get, keyGeneration } from "./client.ts";
 
@@ -9,7 +9,7 @@ export type Loaded<T> = { is: "loading" } | { is: "there"; value: T } | { is: "f
 export function useLoaded<T>(path: string | null, again: unknown = 0): ReadonlySignal<Loaded<T>> {
   const state = useSignal<Loaded<T>>({ is: "loading" });
   const shown = useSignal<string | null>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (path === null) return;
     if (shown.peek() !== path) state.value = { is: "loading" };
     const aborter = new AbortController();

@@ -30,6 +30,8 @@ export class Linking {
   /** Whether the other panels scroll along. */
   readonly follows = signal(true);
   private readonly panels = new Set<Panel>();
+  /** The panel that was asked for before it was there, and what had the focus then. */
+  private awaited: { name: string; from: Element | null } | null = null;
   /** Panels with something lit: the others need no look while nothing is. */
   private readonly painted = new WeakSet<HTMLElement>();
   private frame = 0;
@@ -60,6 +62,7 @@ export class Linking {
   add(name: string, root: HTMLElement, reveal: (tokens: Span) => void): () => void {
     const panel = { name, root, reveal };
     this.panels.add(panel);
+    if (this.awaited?.name === name && this.awaited.from === document.activeElement) this.focus(name);
     const over = (event: Event) => {
       const tokens = tokensOf(event.target);
       this.hovered.value = tokens && { tokens, from: name };
@@ -83,6 +86,13 @@ export class Linking {
       root.removeEventListener("focusout", leave);
       root.removeEventListener("click", click);
     };
+  }
+
+  /** Gives a panel the focus; one that is not there yet has it when it comes, unless a person went elsewhere meanwhile. */
+  focus(name: string): void {
+    const panel = [...this.panels].find(({ name: other, root }) => other === name && root.tabIndex >= 0);
+    this.awaited = panel ? null : { name, from: document.activeElement };
+    if (panel) requestAnimationFrame(() => panel.root.focus()); // a narrow page shows it first
   }
 
   /** Pins; what is pinned already is let go. */

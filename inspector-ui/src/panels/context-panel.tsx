@@ -1,5 +1,5 @@
 /** The context and its state: what was hit, what was computed, in which blocks it lies. */
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Context, Span } from "../api/contract.ts";
 import { useLinking } from "../link/linking.ts";
 import { bytes, count } from "../logic/format.ts";
@@ -17,7 +17,7 @@ export function ContextPanel({ context, total }: { context: Context; total: numb
   const linking = useLinking();
   const bar = useRef<HTMLDivElement>(null);
   const language = locale.value;
-  useEffect(() => linking.add("context", bar.current!, () => {}), []);
+  useLayoutEffect(() => linking.add("context", bar.current!, () => {}), []);
   useLayoutEffect(() => linking.paint(bar.current!));
   const { ref, pixels } = useColumns(0);
   const perRow = Math.max(1, Math.floor((pixels.value - 12) / BLOCK_WIDTH));

@@ -1,5 +1,5 @@
 /** Five panels of one request over one token axis. */
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { get } from "../api/client.ts";
 import type { Context, Conversation, Detail, Segments, TokenColumns, Wire } from "../api/contract.ts";
@@ -36,8 +36,7 @@ export function Panels({ detail }: { detail: Detail }) {
 
   const large = useSignal<Name | null>(null);
   const chosen = useSignal<Name>("conversation"); // on a narrow page one panel is shown at a time
-  const root = useRef<HTMLDivElement>(null);
-  usePanelKeys(root, large, (name) => (chosen.value = name), total);
+  usePanelKeys(large, (name) => (chosen.value = name), total);
 
   const text = segments.is === "there" ? segments.value.text : "";
   const content = (name: Name) => {
@@ -62,7 +61,7 @@ export function Panels({ detail }: { detail: Detail }) {
     }
   };
   return (
-    <div class="panels" ref={root} data-large={large.value ?? undefined} data-chosen={chosen.value}>
+    <div class="panels" data-large={large.value ?? undefined} data-chosen={chosen.value}>
       <LinkLine total={total} tokens={tokens} segments={segments.is === "there" ? segments.value.segments : []} />
       <section class="panel context" aria-labelledby="panel-context">
         <header>
@@ -106,12 +105,7 @@ export function Panels({ detail }: { detail: Detail }) {
   );
 }
 
-function usePanelKeys(
-  root: { current: HTMLDivElement | null },
-  large: { value: Name | null },
-  choose: (name: Name) => void,
-  total: number,
-): void {
+function usePanelKeys(large: { value: Name | null }, choose: (name: Name) => void, total: number): void {
   const linking = useLinking();
   useEffect(() => () => linking.unpin(), []);
   useKeys((key, event) => {
@@ -119,7 +113,7 @@ function usePanelKeys(
     if (key >= "1" && key <= "5") {
       const name = NAMES[Number(key) - 1];
       if (name) choose(name);
-      requestAnimationFrame(() => root.current!.querySelector<HTMLElement>(`[data-panel="${name ?? "context"}"]`)?.focus());
+      linking.focus(name ?? "context");
     } else if (key === "m") {
       const focused = document.activeElement?.closest<HTMLElement>("[data-panel]")?.dataset.panel as Name | undefined;
       large.value = large.value ? null : NAMES.find((name) => name === focused) ?? "segments";

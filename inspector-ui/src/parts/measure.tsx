@@ -1,5 +1,5 @@
 /** How many columns of the fixed-width font fit. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import type { RefObject } from "preact";
 
@@ -28,7 +28,7 @@ export function useColumns(taken: number): {
   const ref = useRef<HTMLDivElement>(null);
   const columns = useSignal(0);
   const pixels = useSignal(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const measure = () => {
       const width = ref.current?.clientWidth; // none: it has left the page
       if (!width) return;

@@ -1,6 +1,6 @@
 /** Rows of one height, of which only those in sight are drawn, and a rail that shows where the lit tokens are. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import type { Span } from "../api/contract.ts";
 import { useLinking } from "../link/linking.ts";
@@ -30,7 +30,7 @@ export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, ma
   const latest = useRef({ rowsOf, rowHeight });
   latest.current = { rowsOf, rowHeight };
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = scroller.current!;
     let wasShown = false;
     const measure = () => {

@@ -1,5 +1,5 @@
 /** Two settings of thinking, rendered side by side: soft ones change words, hard ones open or close the thinking. */
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import type { Family, Rendered } from "../api/contract.ts";
 import { Linking, LinkingContext } from "../link/linking.ts";
@@ -14,17 +14,17 @@ import { useRendering } from "./rendering.ts";
 export function Compare({ families }: { families: readonly Family[] }) {
   const family = chosenFamily(families);
   const chosen = useSignal<[string | null, string | null]>([null, null]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     // a family that can be controlled in both ways says most
     if (familyName.value === null) familyName.value = families.find(({ name, control }) => control === "both" && name !== "loaded")?.name ?? null;
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const names = family.controls.map(({ name }) => name);
     chosen.value = [names[0] ?? null, names[names.length - 1] ?? null];
   }, [family.name]);
   const reasoningOf = (name: string | null) => family.controls.find((control) => control.name === name)?.reasoning ?? AS_TEMPLATE;
-  const one = useRendering(draft.value!, family.name, reasoningOf(chosen.value[0])).value;
-  const other = useRendering(draft.value!, family.name, reasoningOf(chosen.value[1])).value;
+  const one = useRendering(draft.value!, family.name, reasoningOf(chosen.value[0]));
+  const other = useRendering(draft.value!, family.name, reasoningOf(chosen.value[1]));
   const error = one.error ?? other.error;
   return (
     <div class="compare">
@@ -77,7 +77,7 @@ function Parting({ one, other }: { one: Rendered; other: Rendered }) {
 
 function Side({ rendered }: { rendered: Rendered }) {
   const linking = useMemo(() => new Linking(), []);
-  useEffect(() => linking.start(), []);
+  useLayoutEffect(() => linking.start(), []);
   const tokens = useMemo(() => {
     const store = new TokenStore(rendered.tokens.end, rendered.segments, rendered.text.length, null);
     store.put(rendered.tokens);

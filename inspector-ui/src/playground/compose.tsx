@@ -15,7 +15,7 @@ import { Run } from "./run.tsx";
 export function Compose({ families }: { families: readonly Family[] }) {
   const family = chosenFamily(families);
   const ran = useSignal(0); // what is reusable changes with each run
-  const rendering = useRendering(draft.value!, family.name, chosenReasoning(family), `${ran.value} ${summaries.value[0]?.state}`).value;
+  const rendering = useRendering(draft.value!, family.name, chosenReasoning(family), `${ran.value} ${summaries.value[0]?.state}`);
   return (
     <div class="compose">
       <div class="controls">
@@ -33,7 +33,7 @@ export function Compose({ families }: { families: readonly Family[] }) {
           <p class="working note">{t("play.working")}</p>
           {rendering.error && <Fault error={rendering.error} />}
           {rendering.rendered && <Result rendered={rendering.rendered} family={family} />}
-          <Run family={family} request={rendering.rendered?.chat_request ?? null} onRan={() => (ran.value += 1)} />
+          <Run family={family} request={rendering.error ? null : (rendering.rendered?.chat_request ?? null)} isStale={rendering.isStale} onRan={() => (ran.value += 1)} />
         </div>
       </div>
     </div>

@@ -1,5 +1,5 @@
 /** A rendered conversation: template and tokens, linked, and how much of it is reusable now. */
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { Family, Rendered } from "../api/contract.ts";
 import { Linking, LinkingContext } from "../link/linking.ts";
 import { TokenStore } from "../link/token-store.ts";
@@ -11,7 +11,7 @@ import { locale, named, t } from "../text/index.ts";
 
 export function Result({ rendered, family }: { rendered: Rendered; family: Family }) {
   const linking = useMemo(() => new Linking(), []);
-  useEffect(() => linking.start(), []);
+  useLayoutEffect(() => linking.start(), []);
   const tokens = useMemo(() => {
     const store = new TokenStore(Math.min(rendered.num_tokens, rendered.tokens.end), rendered.segments, rendered.text.length, null);
     store.put(rendered.tokens);

@@ -1,5 +1,5 @@
 /** Sends the conversation on the road of every client, and shows the answer as it comes. */
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { asked } from "../api/client.ts";
 import type { Family } from "../api/contract.ts";
@@ -8,7 +8,17 @@ import { grown, type Answer, type Chunk } from "../logic/answer.ts";
 import { address } from "../shell/route.ts";
 import { t } from "../text/index.ts";
 
-export function Run({ family, request, onRan }: { family: Family; request: Record<string, unknown> | null; onRan: () => void }) {
+interface Props {
+  family: Family;
+  /** null: there is nothing that could be run. */
+  request: Record<string, unknown> | null;
+  /** The request is not yet of what is written: a run waits for the one that is. */
+  isStale: boolean;
+  onRan: () => void;
+}
+
+export function Run({ family, request, isStale, onRan }: Props) {
+  const isWanted = useSignal(false);
   const answer = useSignal<Answer | null>(null);
   const running = useSignal<AbortController | null>(null);
   const id = useSignal<string | null>(null);
@@ -42,16 +52,21 @@ export function Run({ family, request, onRan }: { family: Family; request: Recor
     if (chunk.error) problem.value = chunk.error.message;
     answer.value = grown(answer.value!, chunk);
   };
-  const canRun = family.can_run && request !== null;
+  const canRun = family.can_run && (request !== null || isStale);
+  useLayoutEffect(() => {
+    if (!isWanted.value || isStale) return;
+    isWanted.value = false;
+    if (request) void run();
+  }, [isWanted.value, isStale]);
   return (
     <section class="run-box" aria-label={t("play.answer")}>
       <p>
         {running.value ? (
-          <button type="button" onClick={() => running.value!.abort()}>
+          <button type="button" onClick={() => running.value?.abort()}>
             {t("play.stop")}
           </button>
         ) : (
-          <button type="button" class="primary" disabled={!canRun} onClick={() => void run()}>
+          <button type="button" class="primary" disabled={!canRun} aria-busy={isWanted.value} onClick={() => (isWanted.value = true)}>
             {t("play.run")}
           </button>
         )}

@@ -1,5 +1,5 @@
 /** One request: its figures, and three views of it. */
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { Detail } from "../api/contract.ts";
 import { useLoaded } from "../api/loaded.ts";
 import { summaries } from "../api/live.ts";
@@ -19,7 +19,7 @@ const TAB_KEYS: Record<string, Tab> = { w: "panels", p: "prefix", d: "decode" };
 
 export function RequestView({ id, tab }: { id: string; tab: Tab }) {
   const linking = useMemo(() => new Linking(), []);
-  useEffect(() => linking.start(), []);
+  useLayoutEffect(() => linking.start(), []);
   const live = summaries.value.find((summary) => summary.id === id) ?? null;
   // what a running request has grown to is asked for again when it changes state, not with each token
   const detail = useLoaded<Detail>(`requests/${id}`, live?.state).value;

@@ -1,5 +1,6 @@
 /** The live list: one row a request, newest first. */
 import { useSignal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Summary } from "../api/contract.ts";
 import { about, connection, isKnown, summaries } from "../api/live.ts";
 import { count, milliseconds, perSecond, shortNumber } from "../logic/format.ts";
@@ -25,15 +26,25 @@ const COLUMNS: [className: string, text: Key][] = [
 export function RequestsView() {
   const marked = useSignal<string | null>(null);
   const list = summaries.value;
-  useKeys((key) => (key === "j" || key === "k") && move(key), 1); // the marked row's link has the focus: Enter opens it
-  const move = (key: string) => {
-    const index = list.findIndex(({ id }) => id === marked.value);
-    const next = list[Math.max(0, Math.min(list.length - 1, index + (key === "j" ? 1 : -1)))];
-    if (!next) return false;
-    marked.value = next.id;
-    document.getElementById(`request-${next.id}`)?.querySelector("a")?.focus();
-    return true;
+  const early = useRef(0);
+  /** The marked row's link has the focus: Enter opens it. */
+  const mark = (row: number) => {
+    const { id } = list[Math.max(0, Math.min(list.length - 1, row))];
+    marked.value = id;
+    document.getElementById(`request-${id}`)?.querySelector("a")?.focus();
   };
+  useKeys((key) => {
+    if (key !== "j" && key !== "k") return false;
+    const step = key === "j" ? 1 : -1;
+    if (list.length) mark(list.findIndex(({ id }) => id === marked.value) + step);
+    else if (!isKnown.value) early.current = Math.max(0, early.current + step);
+    return true;
+  }, 1);
+  useLayoutEffect(() => {
+    // what was pressed while the list was on its way counts as if it had been there
+    if (early.current && list.length) mark(early.current - 1);
+    early.current = 0;
+  }, [isKnown.value]);
 
   return (
     <section class="requests" aria-labelledby="requests-title">

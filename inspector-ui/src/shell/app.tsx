@@ -1,5 +1,5 @@
 /** The frame of the page: brand, views, what is connected, language and colours. */
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { forgetKey, needsKey, storedKey } from "../api/client.ts";
 import { about, connection, follow } from "../api/live.ts";
 import { CacheView } from "../cache/cache-view.tsx";
@@ -22,7 +22,7 @@ const VIEWS: [key: string, text: Key, to: Route][] = [
 const SECOND_KEY_MS = 1200;
 
 export function App() {
-  useEffect(follow, []);
+  useLayoutEffect(follow, []);
   const wentAt = useRef(-SECOND_KEY_MS);
   useKeys((key, event) => {
     const isSecond = event.timeStamp - wentAt.current < SECOND_KEY_MS;
@@ -77,7 +77,7 @@ export function App() {
           </button>
         </div>
       </header>
-      <main id="content" tabIndex={-1}>
+      <main id="content" tabIndex={-1} data-view={address(route.value)}>
         {needsKey.value ? <KeyPrompt /> : <View />}
       </main>
       <Help />

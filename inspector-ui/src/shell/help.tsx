@@ -1,6 +1,6 @@
 /** The list of shortcuts. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { t, type Key } from "../text/index.ts";
 
 export const isHelpOpen = signal(false);
@@ -24,7 +24,7 @@ const SHORTCUTS: [keys: string[], text: Key][] = [
 
 export function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isHelpOpen.value) dialog.current!.showModal();
     else dialog.current!.close();
   }, [isHelpOpen.value]);

@@ -1,5 +1,8 @@
-/** Keyboard shortcuts. A view adds its own while it is shown; what lies further in (a higher level) is asked first. */
-import { useEffect } from "preact/hooks";
+/**
+ * Keyboard shortcuts. A view adds its own while it is shown; what lies further in (a higher level) is asked first. A key means what is on
+ * the page: what answers to it changes in the same step as what is drawn, not a frame later.
+ */
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** Returns true where it did something with the key. */
 export type KeyUse = (key: string, event: KeyboardEvent) => boolean;
@@ -19,11 +22,10 @@ addEventListener("keydown", (event) => {
 });
 
 export function useKeys(use: KeyUse, level: number): void {
-  useEffect(() => {
-    const added = { use, level };
+  const added = useRef({ use, level }).current;
+  useLayoutEffect(() => void (added.use = use));
+  useLayoutEffect(() => {
     uses.push(added);
-    return () => {
-      uses.splice(uses.indexOf(added), 1);
-    };
-  });
+    return () => void uses.splice(uses.indexOf(added), 1);
+  }, []);
 }
