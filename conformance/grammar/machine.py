@@ -36,6 +36,8 @@ class Machine:
         self.grammar = grammar
         self.profile = profile
         self.event_number = 0
+        self.num_changes = 0
+        """Counts what has moved an instance: a frame that leaves it as it was left the whole stream where it stood."""
         self._levels = levels
         self._unfinished = unfinished or {}
         self._event_line = event_line or grammar.event_line
@@ -97,6 +99,10 @@ class Machine:
                     found.append(field.violation(payload, self.event_number, self._level(field.rule)))
         self._walk(event.moves, [payload], found)
         return [one for one in found if one.level != "OFF"] if found else found
+
+    def repeat(self) -> None:
+        """Counts a frame that is known to be legal here and to move nothing: one that has just been accepted, again."""
+        self.event_number += 1
 
     def finish(self) -> list[Violation]:
         """What is missing now that the stream has ended."""
@@ -218,6 +224,7 @@ class Machine:
 
     def _open(self, scope: Scope, key: Key, found: list[Violation]) -> None:
         """Numbering and overlap: what must hold when an instance appears."""
+        self.num_changes += 1
         parent = key[:-1]
         expected = self._next[scope.name].get(parent, 0)
         if scope.in_order:
@@ -245,6 +252,7 @@ class Machine:
         self._current[scope.name][parent] = key
 
     def _enter(self, scope: Scope, key: Key, state: str, target: str) -> None:
+        self.num_changes += 1
         if target != "CLOSED":
             self._instances[scope.name][key] = target
             if target in scope.keeps:

@@ -28,7 +28,7 @@ from zllm_ref.canonical.usage import Usage
 from zllm_ref.protocols.anthropic_messages.blocks import shown_id
 from zllm_ref.protocols.anthropic_messages.error import error_frame
 from zllm_ref.protocols.anthropic_messages.request import MessagesRequest
-from zllm_ref.protocols.sse import Frame, dump, quote
+from zllm_ref.protocols.sse import Form, Frame, dump
 
 # AN15. The published schema requires `citations`, and the AI SDK's reader refuses a null there.
 _EMPTY_TEXT: dict[str, Any] = {"type": "text", "text": "", "citations": []}
@@ -54,7 +54,7 @@ class Stream:
         self._cache_id: str | None = None
         self._index = -1
         self._block: str | None = None
-        self._delta_head = ""
+        self._form: Form | None = None
         self._thinking: list[str] = []
 
     def on(self, event: Event) -> list[Frame]:
@@ -110,12 +110,14 @@ class Stream:
     def _started(self, kind: str, block: dict[str, Any], delta_type: str) -> list[Frame]:
         self._block = kind
         self._index += 1  # AN3
-        self._delta_head = f'{{"type":"content_block_delta","index":{self._index},"delta":{{"type":{delta_type}'
+        head = f'{{"type":"content_block_delta","index":{self._index},"delta":{{"type":{delta_type}'
+        self._form = Form(head, "}}", "content_block_delta")
         start = {"type": "content_block_start", "index": self._index, "content_block": block}
         return [Frame(dump(start), "content_block_start")]
 
     def _delta(self, text: str) -> Frame:
-        return Frame(f"{self._delta_head}{quote(text)}}}}}", "content_block_delta")
+        assert self._form is not None, "a delta without an open block"
+        return self._form.fill(text)
 
     def _closed(self) -> list[Frame]:
         if self._block is None:

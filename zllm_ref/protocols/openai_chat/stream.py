@@ -7,7 +7,7 @@ What is equal in all chunks is serialised once; a piece costs the quoting of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from zllm_ref.canonical.error import ApiError
@@ -30,7 +30,7 @@ from zllm_ref.canonical.usage import Usage
 from zllm_ref.protocols.context import Profile
 from zllm_ref.protocols.openai_chat.error import error_frame
 from zllm_ref.protocols.openai_chat.request import ChatRequest
-from zllm_ref.protocols.sse import DONE, Frame, dump, quote
+from zllm_ref.protocols.sse import DONE, Form, Frame, dump, quote
 
 SYSTEM_FINGERPRINT = "fp_zllm_ref"
 _LOWEST_LOGPROB = -9999.0  # JSON has no infinity; this is what OpenAI writes
@@ -53,6 +53,8 @@ class _Choice:
     argument_pieces: int = 0
     is_custom: bool = False
     """The open call is one of a free-form tool."""
+    forms: dict[str, Form] = field(default_factory=dict)
+    """By what stands before the text in the delta."""
 
 
 class Stream:
@@ -79,19 +81,16 @@ class Stream:
             case TextDelta():
                 if not event.text and not event.logprobs:
                     return []
-                piece = f'{{"content":{quote(event.text)}}}'
-                return [*self._opened(event.choice, '""'), self._chunk(event.choice, piece, self._logprobs(event.logprobs))]
+                return [*self._opened(event.choice, '""'), self._piece(event, '{"content":')]
             case RefusalDelta():
                 if not event.text and not event.logprobs:
                     return []
-                piece = f'{{"refusal":{quote(event.text)}}}'
-                logprobs = self._logprobs(event.logprobs, "refusal")
-                return [*self._opened(event.choice, "null"), self._chunk(event.choice, piece, logprobs)]
+                return [*self._opened(event.choice, "null"), self._piece(event, '{"refusal":')]
             case ReasoningDelta():
                 if not event.text:
                     return []
-                piece = f'{{"reasoning_content":{quote(event.text)}}}'  # CH22: before the content, never inside it
-                return [*self._opened(event.choice, "null"), self._chunk(event.choice, piece)]
+                # CH22: before the content, never inside it
+                return [*self._opened(event.choice, "null"), self._form(event.choice, '{"reasoning_content":').fill(event.text)]
             case ToolCallStarted():
                 return [*self._opened(event.choice, "null"), self._tool_open(event)]
             case ToolArgumentsDelta():
@@ -121,6 +120,21 @@ class Stream:
         choice = f'{{"index":{index},"delta":{delta},"logprobs":{logprobs},"finish_reason":{finish}}}'
         return Frame(self._head + choice + self._tail)
 
+    def _piece(self, event: TextDelta | RefusalDelta, before: str) -> Frame:
+        if not self._call.request.logprobs:
+            return self._form(event.choice, before).fill(event.text)
+        kind = "content" if isinstance(event, TextDelta) else "refusal"
+        return self._chunk(event.choice, f"{before}{quote(event.text)}}}", self._logprobs(event.logprobs, kind))
+
+    def _form(self, index: int, before: str, after: str = "}") -> Form:
+        """Chunks of this choice whose delta is `before`, a text, `after`."""
+        forms = self._choices[index].forms
+        form = forms.get(before)
+        if form is None:
+            head = f'{self._head}{{"index":{index},"delta":{before}'
+            form = forms[before] = Form(head, f'{after},"logprobs":null,"finish_reason":null}}{self._tail}')
+        return form
+
     def _tool_open(self, event: ToolCallStarted) -> Frame:
         choice = self._choices[event.choice]
         choice.argument_pieces, choice.is_custom = 0, event.custom
@@ -135,8 +149,8 @@ class Stream:
         """CH12: neither id nor name again: readers would append them."""
         choice = self._choices[index]
         choice.argument_pieces += 1
-        body = f'"custom":{{"input":{quote(text)}}}' if choice.is_custom else f'"function":{{"arguments":{quote(text)}}}'
-        return self._chunk(index, f'{{"tool_calls":[{{"index":{ordinal},{body}}}]}}')
+        body = '"custom":{"input":' if choice.is_custom else '"function":{"arguments":'
+        return self._form(index, f'{{"tool_calls":[{{"index":{ordinal},{body}', "}}]}").fill(text)
 
     def _tool_closed(self, event: ToolCallFinished) -> list[Frame]:
         """CH14: the joined arguments are a JSON object, `{}` where the model wrote none; free-form input may be empty."""
@@ -167,9 +181,8 @@ class Stream:
             frames.append(Frame(f'{self._head}],"usage":{usage}{extension}}}'))
         return [*frames, DONE]
 
-    def _logprobs(self, tokens: tuple[TokenLogprob, ...], kind: str = "content") -> str:
-        if not self._call.request.logprobs:
-            return "null"
+    @staticmethod
+    def _logprobs(tokens: tuple[TokenLogprob, ...], kind: str) -> str:
         return dump({"content": None, "refusal": None, kind: [_token(token) for token in tokens]})  # CH21
 
 

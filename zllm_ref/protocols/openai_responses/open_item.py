@@ -13,7 +13,7 @@ from typing import Any
 
 from zllm_ref.canonical.event import ToolCallStarted
 from zllm_ref.protocols.openai_responses.request import ResponsesRequest
-from zllm_ref.protocols.sse import dump, quote
+from zllm_ref.protocols.sse import Form, Frame, dump, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,9 @@ class OpenItem:
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
         self._place = self._item_place + (f',"{growth.index_field}":{len(self._closed_parts)}' if growth.part else "")
-        self._delta_head = self._place + ',"delta":'
+        head = f'{{"type":"{growth.delta_event}","sequence_number":'
+        tail = ',"logprobs":[]}' if growth.has_logprobs else "}"  # RS18
+        self._form = Form(head, tail, growth.delta_event, f',{self._place},"delta":')
 
     def next_part(self, growth: Growth) -> None:
         """The open part is closed, and another begins."""
@@ -97,10 +99,6 @@ class OpenItem:
 
     def grows_by(self, growth: Growth) -> bool:
         return self._growth is growth
-
-    @property
-    def delta_event(self) -> str:
-        return self._growth.delta_event
 
     @property
     def is_empty(self) -> bool:
@@ -114,15 +112,14 @@ class OpenItem:
         if self._growth.part:
             yield self._growth.part_events[0], f'{self._place},"part":{dump(self._part("", []))}'
 
-    def delta(self, text: str, logprobs: list[Any] | None) -> str:
-        """The body of one delta event."""
+    def delta(self, text: str, number: int, logprobs: list[Any] | None) -> Frame:
+        """The delta event with this sequence number. `logprobs` of an item that has any, where they are asked for."""
         self._pieces.append(text)
-        if not self._growth.has_logprobs:
-            return self._delta_head + quote(text)
+        form = self._form
         if logprobs is None:
-            return f'{self._delta_head}{quote(text)},"logprobs":[]'  # RS18
+            return form.fill(text, number)
         self._logprobs.extend(logprobs)
-        return f'{self._delta_head}{quote(text)},"logprobs":{dump(logprobs)}'
+        return Frame(f'{form.head}{number}{form.before_text}{quote(text)},"logprobs":{dump(logprobs)}}}', form.event)
 
     def part_done(self) -> Iterator[tuple[str, str]]:
         """RS8, RS9: the done events repeat what the deltas joined to."""

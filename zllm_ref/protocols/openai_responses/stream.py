@@ -160,7 +160,7 @@ class Stream:
     def _delta(self, text: str, logprobs: list[Any] | None = None) -> Frame:
         item = self._item
         assert item is not None, "a delta without an open item"
-        return self._frame(item.delta_event, item.delta(text, logprobs))
+        return item.delta(text, self._next_number(), logprobs)
 
     def _closed(self, status: str) -> list[Frame]:
         """Ends the open item. A call that something else ends never came to its own end: it broke off, or was found invalid."""
@@ -200,9 +200,12 @@ class Stream:
         return [frame, DONE] if self._call.profile is Profile.OPENRESPONSES else [frame]  # T4
 
     def _frame(self, name: str, body: str) -> Frame:
+        return Frame(f'{{"type":"{name}","sequence_number":{self._next_number()},{body}}}', name)
+
+    def _next_number(self) -> int:
         number = self._sequence_number  # RS3
         self._sequence_number = number + 1
-        return Frame(f'{{"type":"{name}","sequence_number":{number},{body}}}', name)
+        return number
 
     def _logprobs(self, tokens: tuple[TokenLogprob, ...]) -> list[Any] | None:
         if not self._call.include_logprobs:
