@@ -1,4 +1,8 @@
-"""Events from the runtime's thread to the event loop: one hand-over a step, one wake-up however many have gathered."""
+"""Events from the runtime's thread to the event loop: no delay for an event that is ready, no wake-up for who is awake.
+
+runtime's thread   put ─▶ batches ─┐ is somebody asleep? wake him, once
+event loop         next ◀──────────┘ everything that has gathered, in one piece
+"""
 
 from __future__ import annotations
 
@@ -13,42 +17,76 @@ MAX_BATCH = 256  # the backlog of a slow reader is worked off in pieces, so that
 
 
 class EventQueue:
-    """Belongs to one exchange. `put` may be called from any thread; everything else from the loop."""
+    """Belongs to one exchange. `put` may be called from any thread; everything else from the loop. Must be closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, heartbeat_seconds: float) -> None:
         self._loop = loop
         self._heartbeat_seconds = heartbeat_seconds
-        self._events: deque[Event] = deque()
+        self._batches: deque[Sequence[Event]] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._must_be_woken = False
+        """Said when somebody goes to sleep, taken back by whoever wakes him: the others need not."""
+        self._asleep_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self.is_abandoned = False
 
     def put(self, events: Sequence[Event]) -> None:
+        self._batches.append(events)
+        if not self._must_be_woken:
+            return
+        self._must_be_woken = False
         # A closed loop means that the server has ended: nobody listens any more, and the runtime must not fall over that.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._append, events)
+            self._loop.call_soon_threadsafe(self._arrived)
 
     def abandon(self) -> None:
         """The client has gone: wakes the exchange, which then sees `is_abandoned`."""
         self.is_abandoned = True
         self.wake()
 
-    async def next(self) -> list[Event]:
-        """The events that have gathered; an empty list when none came for a heartbeat, or the client has gone."""
-        if not self._events and not self.is_abandoned:
-            self._waiter = self._loop.create_future()
-            timer = self._loop.call_later(self._heartbeat_seconds, self.wake)
-            try:
-                await self._waiter
-            finally:
-                timer.cancel()
-                self._waiter = None
-        return [self._events.popleft() for _ in range(min(len(self._events), MAX_BATCH))]
-
-    def _append(self, events: Sequence[Event]) -> None:
-        self._events.extend(events)
-        self.wake()
-
     def wake(self) -> None:
         """Lets `next` return with what there is."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """Nobody will ask again."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def next(self) -> list[Event]:
+        """The events that have gathered; an empty list when none came for a heartbeat, or the client has gone."""
+        if not self._batches and not self.is_abandoned:
+            await self._something()
+        events: list[Event] = []
+        while self._batches and len(events) < MAX_BATCH:
+            events += self._batches.popleft()
+        return events
+
+    async def _something(self) -> None:
+        self._waiter = self._loop.create_future()
+        self._asleep_since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._heartbeat_seconds, self._beat)
+        self._must_be_woken = True
+        self._arrived()  # what was put before that was known woke nobody
+        try:
+            await self._waiter
+        finally:
+            self._must_be_woken = False
+            self._waiter = None
+
+    def _arrived(self) -> None:
+        if self._batches:  # else they have been taken: the news was late
+            self.wake()
+
+    def _beat(self) -> None:
+        """One timer for all sleeps, set again when it is due: to set one for each costs more than an event."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        left = self._asleep_since + self._heartbeat_seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._beat)
+        else:
+            self.wake()

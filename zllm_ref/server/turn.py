@@ -149,6 +149,7 @@ class Turn:
             raise
 
     def _close(self, end: str) -> None:
+        self._queue.close()
         self._state.release(self)
         self._state.metrics.answers[(self._wire.grammar, end)] += 1
 
