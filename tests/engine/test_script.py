@@ -162,6 +162,19 @@ def test_without_a_script_a_format_gets_its_smallest_text() -> None:
         engine.close()
 
 
+def test_each_step_takes_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("zllm_ref.engine.script.time.sleep", slept.append)
+    engine = new_engine(script={**script("four"), "tokens_per_step": 2, "seconds_per_step": 0.25}, directory=tmp_path)
+    try:
+        answer = ask(engine, request("hi"))
+    finally:
+        engine.close()
+
+    assert answer.text() == "four"
+    assert slept == [0.25] * 3  # two tokens, two tokens, the end
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [
@@ -178,6 +191,9 @@ def test_without_a_script_a_format_gets_its_smallest_text() -> None:
         ('{"answers": [{"fault": {"stall_seconds": -1}}]}', "stall_seconds"),
         ('{"tokens_per_step": "x"}', "tokens_per_step"),
         ('{"tokens_per_step": 0}', "tokens_per_step"),
+        ('{"seconds_per_step": "x"}', "seconds_per_step"),
+        ('{"seconds_per_step": -1}', "seconds_per_step"),
+        ('{"seconds_per_step": true}', "seconds_per_step"),
     ],
 )
 def test_a_file_that_is_no_script_says_where(text: str, where: str, tmp_path: Path) -> None:

@@ -6,17 +6,16 @@ smallest text in it; before all that one sentence of reasoning, where it is aske
 word of the user is `Fail after 5 tokens.` or `Stall for 1.5 seconds after 3 tokens.`, that happens to the sentences. With one, a
 JSON file:
 
-    {"tokens_per_step": 1,
+    {"tokens_per_step": 1, "seconds_per_step": 0,
      "answers": [{"segments": [{"reasoning": "…"}, {"text": "…"}, {"call": {"name": "f", "arguments": {…}}}],
                   "when_offered": "f", "fault": {"after_tokens": 5, "stall_seconds": 2}},
                  {"segments": [{"text": "…"}, {"refusal": "…"}]}]}
 
 The answer is chosen by how many times the assistant has already spoken, round and round: the same request always gets the
 same answer. One with `when_offered` is there only for requests that offer this tool, so that an agent's main loop and its small
-requests without tools may be served from one script. A call has `arguments`, or the `input` of a free-form
-tool, and may have a `namespace`. A refusal is
-text as its protocol tells it, and stands last. A fault before the first token has `after_tokens` 0; without `stall_seconds` the
-runtime fails there.
+requests without tools may be served from one script. A call has `arguments`, or the `input` of a free-form tool, and may have a
+`namespace`. A refusal is text as its protocol tells it, and stands last. A step takes `seconds_per_step`, as if something were
+computed. A fault before the first token has `after_tokens` 0; without `stall_seconds` the runtime fails there.
 """
 
 from __future__ import annotations
@@ -83,6 +82,7 @@ class Script:
 
     answers: tuple[ScriptedAnswer, ...] = ()
     tokens_per_step: int = 1
+    seconds_per_step: float = 0.0
 
     def answer_to(self, request: Request, fences: FenceCompiler | None = None) -> ScriptedAnswer:
         offered = {tool.name for tool in request.tools}
@@ -100,10 +100,16 @@ class TokenScript:
     ids: tuple[int, ...]
     tokens_per_step: int = 1
     fault: Fault | None = None
+    seconds_per_step: float = 0.0
     _has_stalled: bool = field(default=False, repr=False)
+    _num_paced: int = field(default=-1, repr=False)
+    """So many tokens were produced when a step last took its time: a script is asked more than once a step."""
 
     def next_ids(self, produced: Sequence[int]) -> Sequence[int]:
         start = len(produced)
+        if self.seconds_per_step and start > self._num_paced:
+            self._num_paced = start
+            time.sleep(self.seconds_per_step)
         end = start + self.tokens_per_step
         if self.fault is not None and not self._has_stalled:
             if start >= self.fault.after_tokens:
@@ -127,7 +133,7 @@ def token_script(
     if calls:
         ids += encode(dialect.render_calls(Message(Role.ASSISTANT, calls)), vocabulary)
     ids.append(_end_id(dialect, vocabulary))
-    return TokenScript(tuple(ids), request.tokens_per_step or script.tokens_per_step, answer.fault)
+    return TokenScript(tuple(ids), request.tokens_per_step or script.tokens_per_step, answer.fault, script.seconds_per_step)
 
 
 def read_script(path: Path | None) -> Script:
@@ -144,7 +150,10 @@ def read_script(path: Path | None) -> Script:
     step = value.get("tokens_per_step", 1)
     if type(step) is not int or step < 1:
         raise ScriptError(f"script {path}: tokens_per_step: got {step!r:.80}, allowed a whole number from 1 on")
-    return Script(answers, step)
+    pace = value.get("seconds_per_step", 0)
+    if type(pace) not in (int, float) or not 0 <= pace <= _LONGEST_STALL_SECONDS:
+        raise ScriptError(f"script {path}: seconds_per_step: got {pace!r:.80}, allowed 0 to {_LONGEST_STALL_SECONDS}")
+    return Script(answers, step, float(pace))
 
 
 def _read_answer(value: Any, where: str) -> ScriptedAnswer:
