@@ -188,9 +188,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help=f"at most {MOST_MICROSECONDS:g} µs, and linear")
     parser.add_argument("--pace", choices=PACES, action="append", help="measure this pace alone")
-    parser.add_argument(
-        "--tokens", type=int, default=TOKENS, help="of each length: many short answers, or few long ones"
-    )
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of each length: many short answers, or few long ones")
     parser.add_argument("arguments", nargs="*", help="further arguments of serve, after --")
     args = parser.parse_args()
     problems: list[str] = []
