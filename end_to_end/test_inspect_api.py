@@ -38,7 +38,7 @@ class Seen:
     """What the inspector of a server says."""
 
     def __init__(self, server: ServerProcess, headers: dict[str, str] | None = None) -> None:
-        self._client = httpx.Client(base_url=f"{server.url}/inspect/api/", headers=headers, timeout=20)
+        self._client = httpx.Client(base_url=f"{server.url}/inspect/api/", headers=headers, timeout=60)
 
     def get(self, path: str) -> Any:
         answer = self._client.get(path)
@@ -47,7 +47,7 @@ class Seen:
 
     def newest(self, count: int) -> list[Any]:
         """The newest requests, oldest of them first, once the last has ended."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             listed: list[Any] = self.get("requests")["requests"][:count]
             if len(listed) == count and all(one["state"] in ("ended", "failed", "refused") for one in listed):
@@ -198,13 +198,44 @@ def test_a_clock_in_the_system_prompt_is_found_by_an_ordinary_client(server: Ser
 
     assert prefix["cause"]["name"] == "changed_clock"
     assert prefix["cause"]["detail"] == "It said '12:00' and says '12:07'."
+    assert prefix["cause"]["said"] == [{"name": "changed", "values": {"was": "12:00", "now": "12:07"}}]
     assert prefix["nearest"]["lost_tokens"] > 1500
+
+
+CUT_BYTE = 195
+"""Half of a character, as a token of the small models' byte vocabulary."""
+
+
+def test_a_token_that_the_guard_excluded_is_named_at_its_place(tmp_path: Path) -> None:
+    """One token is always the likeliest: it repeats as often as the guard lets it, and is forbidden for one token then."""
+    found = started("--model", "tiny-llama", "--quiet", directory=tmp_path)
+    bias: Any = {"model": "tiny-llama", "logit_bias": {str(CUT_BYTE): 100}, "reasoning_effort": "none", "temperature": 0}
+    try:
+        for free in (False, True):
+            said: Any = [{"role": "user", "content": "Hi"}]
+            found.openai().chat.completions.create(
+                messages=said, max_completion_tokens=60, extra_body={"ignore_eos": free}, **bias
+            )
+        seen = Seen(found)
+        guarded, unguarded = (seen.get(f"requests/{one['id']}/decode")["tokens"] for one in seen.newest(2))
+    finally:
+        found.stop()
+
+    places = [token["index"] for token in guarded if token["excluded"]]
+    assert len(places) == 1
+    before, at = guarded[: places[0]], guarded[places[0]]
+    assert {token["id"] for token in before} == {CUT_BYTE}
+    assert at["excluded"] == [{"id": CUT_BYTE, "text": None}]
+    assert at["id"] != CUT_BYTE
+    assert at["how"] == "sampled"
+    assert {token["id"] for token in unguarded} == {CUT_BYTE}  # what the model would have said
+    assert not any(token["excluded"] for token in unguarded)
 
 
 def test_responses_over_a_websocket_and_in_the_background_are_seen(server: ServerProcess) -> None:
     with connect(server.url.replace("http", "ws") + "/v1/responses") as socket:
         socket.send(json.dumps({"type": "response.create", "model": "scripted", "input": "Hello there"}))
-        while json.loads(socket.recv(timeout=10))["type"] != "response.completed":
+        while json.loads(socket.recv(timeout=60))["type"] != "response.completed":
             pass
     seen = Seen(server)
     (live,) = seen.newest(1)
@@ -225,7 +256,7 @@ def test_responses_over_a_websocket_and_in_the_background_are_seen(server: Serve
 
 def test_the_stream_of_news_tells_of_a_request_while_it_runs(server: ServerProcess) -> None:
     names = []
-    with httpx.stream("GET", f"{server.url}/inspect/api/events", timeout=20) as news:
+    with httpx.stream("GET", f"{server.url}/inspect/api/events", timeout=60) as news:
         lines = news.iter_lines()
         assert next(lines) == "event: requests"
         server.openai().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])

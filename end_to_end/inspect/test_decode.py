@@ -24,6 +24,8 @@ STRICT_TOOL: Any = {
         "parameters": {**PARAMETERS, "additionalProperties": False, "required": ["city", "days"]},
     },
 }
+CUT_BYTE = 195
+"""Half of a character: it repeats as words do, while letters may repeat as often as spaces in code."""
 LETTERS = {"97": 100, "98": 100}
 """The answer is made of two letters at random: a drafter guesses half of them."""
 
@@ -44,6 +46,13 @@ def call(drafting_server: ServerProcess) -> str:
 @pytest.fixture(scope="module")
 def letters(drafting_server: ServerProcess) -> str:
     return ask(drafting_server, logit_bias=LETTERS, temperature=1, seed=7, max_completion_tokens=90)
+
+
+@pytest.fixture(scope="module")
+def loop(drafting_server: ServerProcess) -> str:
+    """One token is always the likeliest: the guard lets it repeat so often, and then forbids it for a token."""
+    bias = {str(CUT_BYTE): 100}
+    return ask(drafting_server, logit_bias=bias, reasoning_effort="none", temperature=0, max_completion_tokens=60)
 
 
 @pytest.fixture
@@ -96,6 +105,23 @@ def test_guesses_are_shown_accepted_and_rejected_by_the_round(
     block = rows(drafting).locator(".round-row", has=drafting.page.locator(".guess")).first
     expect(block).to_contain_text(re.compile(r"round \d+\s*\d+ of \d+ guesses accepted"))
     drafting.page.locator(".round-row .guess.rejected, .round-row .guess.accepted").first.wait_for()
+
+
+def test_a_token_that_the_guard_excluded_is_shown_where_it_would_have_been(
+    drafting: InspectorPage, drafting_server: ServerProcess, loop: str
+) -> None:
+    tokens = facts(drafting_server, loop)["tokens"]
+    (place,) = [token["index"] for token in tokens if token["excluded"]]
+    assert {token["id"] for token in tokens[:place]} == {CUT_BYTE} != tokens[place]["id"]
+    drafting.open(f"requests/{loop}/decode")
+
+    expect(drafting.page.locator(".tally .how.excluded b")).to_have_text("1")
+    drafting.page.locator('[data-panel="decode"]').evaluate("element => { element.scrollTop = element.scrollHeight; }")
+    excluded = rows(drafting).locator(".decoded", has=drafting.page.locator(".alternative.excluded"))
+    expect(excluded).to_have_count(1)
+    expect(excluded.locator(".alternative.excluded")).to_have_text(re.compile("⊘"))
+    expect(excluded.locator(".alternative.excluded")).to_have_attribute("title", re.compile("guard"))
+    expect(excluded.locator(".piece small")).to_have_text(str(tokens[place]["id"]))
 
 
 def test_alternatives_are_recorded_while_somebody_wants_them(

@@ -25,6 +25,16 @@ def test_a_changed_clock_is_named_and_both_times_stand_side_by_side(inspect: Ope
     expect(fork.locator("h3")).to_have_text(re.compile(r"The fork, at token \d+"))
 
 
+def test_what_is_said_of_a_cause_is_said_in_the_language_of_the_page(inspect: Open, recorded: Talk) -> None:
+    said = inspect(f"requests/{recorded.other_clock}/prefix").page.locator(".cause .said")
+    chinese = inspect(f"requests/{recorded.other_clock}/prefix", locale="zh-CN").page
+
+    expect(said).to_have_text("It said “2026-11-30 02:05” and says “2026-11-30 02:06”.")
+    expect(chinese.locator(".cause .said")).to_have_text("先前写的是 “2026-11-30 02:05”，现在是 “2026-11-30 02:06”。")
+    expect(chinese.locator(".cause h2")).to_have_text("提示中的时钟变了")
+    assert not re.search("[a-z]{3}", chinese.locator(".cause").inner_text())
+
+
 def test_the_list_points_at_a_break(inspect: Open, recorded: Talk) -> None:
     page = inspect().page
 

@@ -14,8 +14,8 @@ from zllm_ref.inspector.prefix_cause import TITLES
 from zllm_ref.server.inspect_api import _ANSWERS
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "inspector.md").read_text("utf-8")
-FREE = {"parameters"}
-"""Fields whose value is the client's own JSON."""
+FREE = {"parameters", "values"}
+"""Fields whose value is the client's own JSON, or named by a sentence."""
 
 
 @pytest.fixture(scope="module")

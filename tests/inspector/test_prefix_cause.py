@@ -97,7 +97,7 @@ def test_one_tool_more_is_a_change_of_tools() -> None:
 
     assert found is not None
     assert found["name"] == "changed_tools"
-    assert "added 'get_time'" in found["detail"]
+    assert "Tools added: 'get_time'." in found["detail"]
 
 
 def test_tools_that_differ_behind_the_fork_are_not_the_cause() -> None:

@@ -16,7 +16,7 @@ Must never know: how to serve a request. A server without an inspector answers t
     attribution.py, prompt_view.py, view.py   whose segment is whose; where every part and event lies on the axis
     summary.py, wire_panel.py, conversation_panel.py, token_panels.py, context_panel.py, decode_panel.py, prefix_panel.py
     composition.py           what a prompt is made of
-    nearest.py, prefix_break.py, prefix_cause.py   the earlier state, and why it was not, or not wholly, reused
+    nearest.py, prefix_break.py, prefix_cause.py, prefix_words.py   the earlier state, and why it was not, or not wholly, reused
     cache_contents.py, kv_figures.py   the cache as a tree; what a context costs
     playground.py, family.py, family_tokenizers.py, merges.py, harmony_renderer.py, deepseek_v3_renderer.py
     body_file.py, explanation.py   the same without a server: `explain`

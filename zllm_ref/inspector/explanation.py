@@ -12,8 +12,8 @@ from zllm_ref.dialect.conversation import turns_of
 from zllm_ref.dialect.render_job import Renderer, RenderJob
 from zllm_ref.dialect.tool_wire import shown_tools
 from zllm_ref.dialect.writer import SegmentWriter
-from zllm_ref.inspector.prefix_cause import Named
 from zllm_ref.inspector.prefix_panel import Other, Prices, fork_cause, named, nearest_shown, shares
+from zllm_ref.inspector.prefix_words import cause
 from zllm_ref.inspector.prompt_view import PromptView
 from zllm_ref.inspector.token_panels import segment_list
 from zllm_ref.tokenizer.vocabulary import Vocabulary
@@ -77,8 +77,7 @@ class Explained:
             return None
         length = self.earlier.axis.num_prompt
         if self.view.namespace != self.earlier.namespace:
-            detail = "The two requests ask for other namespaces (another salt): none of the state is shared."
-            return named(Named("other_namespace", detail), (0, self.fork), length)
+            return named(cause("other_namespace", "salt_of_both"), (0, self.fork), length)
         return fork_cause(self.view, self.earlier, self.fork, length)
 
     def _nearest(self) -> dict[str, Any] | None:

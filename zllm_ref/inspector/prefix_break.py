@@ -15,8 +15,8 @@ from zllm_ref.engine.loading import Loaded
 from zllm_ref.inspector.axis import Axis
 from zllm_ref.inspector.cache_contents import saved_states
 from zllm_ref.inspector.nearest import Nearest, nearest_record, nearest_state
-from zllm_ref.inspector.prefix_cause import Named
 from zllm_ref.inspector.prefix_panel import Other, Prices, fork_cause, named, nearest_shown, shares
+from zllm_ref.inspector.prefix_words import cause
 from zllm_ref.inspector.record import Record
 from zllm_ref.inspector.view import View
 
@@ -107,24 +107,22 @@ class PrefixBreak:
         nearest, kind = self._found
         if nearest is None:
             if any(one.number < self._record.number and one.request is not None for one in self._records):
-                return named(Named("unknown", "No earlier state begins with the same token."), None, 0)
-            return named(Named("first_request", "No earlier request and no saved state shares a token."), None, 0)
+                return named(cause("unknown", "none_begins_alike"), None, 0)
+            return named(cause("first_request", "none_shares"), None, 0)
         fork, lost = nearest.fork, max(0, nearest.fork - self._cached)
         span = (self._cached, min(fork, self._view.axis.num_prompt))
         if kind == "other_namespace":
-            detail = "An earlier request begins with these tokens, in another namespace (another salt); none is shared."
-            return named(Named(kind, detail), span, lost)
+            return named(cause(kind, "salt_of_request"), span, lost)
         if kind == "other_dialect_revision" and nearest.state is not None:
             was = self._loaded.siblings[nearest.state.identity]
-            detail = f"A saved state begins with these tokens, written in {was}; this server writes {self._loaded.dialect.name}."
-            return named(Named(kind, detail), span, lost)
+            return named(cause(kind, "dialect_of_state", was=was, now=self._loaded.dialect.name), span, lost)
         usable = min(fork, self._view.axis.num_prompt - 1)
         if self._cached < usable:
             return self._not_reused(nearest, span, usable - self._cached)
         assert self._other is not None
         if self._other.view is None:
             if fork < min(nearest.length, self._view.axis.num_prompt):
-                return named(Named("unknown", "The saved state is older than the record: only its tokens are known."), None, 0)
+                return named(cause("unknown", "older_than_record"), None, 0)
             return None
         return fork_cause(self._view, self._other.view, fork, nearest.length)
 
@@ -132,17 +130,14 @@ class PrefixBreak:
         """The tokens are the same and were computed all the same."""
         earlier = nearest.record
         if earlier is not None and (earlier.ended_at is None or earlier.ended_at > self._admitted_at):
-            detail = "The earlier request had not ended when this one was let in: its state was not saved yet."
-            return named(Named("still_running", detail), span, lost)
+            return named(cause("still_running", "not_ended"), span, lost)
         if not self._loaded.cache.is_cuttable:
             if nearest.fork < nearest.length and self._other is not None and self._other.view is not None:
                 found = fork_cause(self._view, self._other.view, nearest.fork, nearest.length)
                 if found is not None and found["name"] not in ("unknown", "other_conversation"):
                     return found
-            detail = f"The earlier state has {nearest.length} tokens; up to the fork at {nearest.fork} it cannot be cut."
-            return named(Named("whole_states_only", detail), span, lost)
-        detail = "An earlier request had computed these tokens; its state was given up meanwhile, or never kept."
-        return named(Named("evicted", detail), span, lost)
+            return named(cause("whole_states_only", "not_cuttable", count=nearest.length, fork=nearest.fork), span, lost)
+        return named(cause("evicted", "given_up"), span, lost)
 
     @property
     def _admitted_at(self) -> float:

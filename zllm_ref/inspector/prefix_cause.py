@@ -17,6 +17,7 @@ from zllm_ref.canonical.json_value import JsonNumber, JsonObject, JsonValue, dum
 from zllm_ref.canonical.message import CustomToolCall, Message, Role, ToolCall
 from zllm_ref.canonical.request import FunctionTool, Tool
 from zllm_ref.dialect.segment import Author
+from zllm_ref.inspector.prefix_words import Named, Sentence, cause
 from zllm_ref.inspector.prompt_view import PromptView
 
 TITLES = {
@@ -74,21 +75,13 @@ class Fork:
         return any(segment.origin.author is Author.TOOL_SCHEMA for segment in around)
 
 
-@dataclass(frozen=True)
-class Named:
-    """A cause and what is to be said of it, with the texts in question."""
-
-    name: str
-    detail: str
-
-
 def cause_of_fork(fork: Fork) -> Named:
     """The cause of two texts that differ."""
     for rule in _RULES:
         found = rule(fork)
         if found is not None:
             return found
-    return Named("unknown", f"After {fork.at} equal tokens the texts differ.")
+    return cause("unknown", "texts_differ", count=fork.at)
 
 
 # ---- rules ----------------------------------------------------------------------------------------------------------------
@@ -99,16 +92,14 @@ _BILLING = "x-anthropic-billing-header:"
 def _dialect(fork: Fork) -> Named | None:
     if fork.now.dialect == fork.earlier.dialect:
         return None
-    return Named(
-        "other_dialect_revision", f"The earlier prompt was written in {fork.earlier.dialect}, this one in {fork.now.dialect}."
-    )
+    return cause("other_dialect_revision", "dialects", was=fork.earlier.dialect, now=fork.now.dialect)
 
 
 def _billing(fork: Fork) -> Named | None:
     now, earlier = fork.line(fork.now), fork.line(fork.earlier)
     if _BILLING not in now or _BILLING not in earlier:
         return None
-    return Named("billing_line", f"It said {_cut(earlier)!r} and says {_cut(now)!r}.")
+    return cause("billing_line", "changed", was=_cut(earlier), now=_cut(now))
 
 
 def _tools(fork: Fork) -> Named | None:
@@ -119,16 +110,16 @@ def _tools(fork: Fork) -> Named | None:
     if sorted(now) == sorted(earlier):
         first = next(index for index, (a, b) in enumerate(zip(names_now, names_earlier, strict=True)) if a != b)
         was, now_is = names_earlier[first], names_now[first]
-        return Named("reordered_tools", f"The same {len(now)} tools; place {first + 1} had {was!r} and has {now_is!r}.")
+        return cause("reordered_tools", "tools_reordered", count=len(now), place=first + 1, was=was, now=now_is)
     added = [name for name in names_now if name not in names_earlier]
     removed = [name for name in names_earlier if name not in names_now]
     changed = [tool.name for tool in fork.now.tools if tool.name in names_earlier and _tool_text(tool) not in earlier]
     said = [
-        f"{word} {', '.join(map(repr, names[:5]))}"
-        for word, names in (("added", added), ("removed", removed), ("changed", changed))
+        Sentence(name, (("names", tuple(names[:5])),))
+        for name, names in (("tools_added", added), ("tools_removed", removed), ("tools_changed", changed))
         if names
     ]
-    return Named("changed_tools", f"Tools: {'; '.join(said) or 'another number of them'}.")
+    return Named("changed_tools", tuple(said) or (Sentence("tools_counted"),))
 
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
@@ -152,7 +143,7 @@ def _clock(fork: Fork) -> Named | None:
         return None
     pairs = zip(_CLOCKS.findall(earlier), _CLOCKS.findall(now), strict=False)
     was, now_is = next(((a, b) for a, b in pairs if a != b), (earlier, now))
-    return Named("changed_clock", f"It said {_cut(was)!r} and says {_cut(now_is)!r}.")
+    return cause("changed_clock", "changed", was=_cut(was), now=_cut(now_is))
 
 
 def _reasoning(fork: Fork) -> Named | None:
@@ -171,8 +162,8 @@ def _reasoning(fork: Fork) -> Named | None:
     whole = _text_of_message(fork.now, fork.message(fork.now))
     if thought[:60] in whole:
         return None
-    by = "by the client" if not again.reasoning.strip() else "by the template"
-    return Named("reasoning_dropped", f"The answer's {len(thought)} characters of reasoning were left out {by}.")
+    by = "reasoning_by_client" if not again.reasoning.strip() else "reasoning_by_template"
+    return cause("reasoning_dropped", by, count=len(thought))
 
 
 def _call(fork: Fork) -> Named | None:
@@ -186,10 +177,8 @@ def _call(fork: Fork) -> Named | None:
     if _squeezed(said.text) != _squeezed(again.text) or not _is_behind_words(fork):
         return None
     was, now_is = _text_after(fork.earlier, fork.at, 16), _text_after(fork.now, fork.at, 16)
-    return Named(
-        "tool_call_rerendered",
-        f"The call of {said.tool_calls[0].name!r} has the same arguments; it was written {_cut(was)!r} and is {_cut(now_is)!r}.",
-    )
+    name = said.tool_calls[0].name
+    return cause("tool_call_rerendered", "call_rewritten", name=name, was=_cut(was), now=_cut(now_is))
 
 
 def _history(fork: Fork) -> Named | None:
@@ -207,12 +196,10 @@ def _history(fork: Fork) -> Named | None:
     if not (is_same_role and was_answer) and not shared:
         started_alike = any(message.role is Role.ASSISTANT for message in fork.now.messages[:now])
         if not started_alike:
-            return Named("other_conversation", f"Both begin with the same {fork.at} tokens and then ask different things.")
-    return Named(
-        "edited_history",
-        f"Message {now} ({fork.now.messages[now].role.value}) said {_cut(_text_after(fork.earlier, fork.at, 16))!r} "
-        f"and says {_cut(_text_after(fork.now, fork.at, 16))!r}.",
-    )
+            return cause("other_conversation", "begin_alike", count=fork.at)
+    was, is_now = _text_after(fork.earlier, fork.at, 16), _text_after(fork.now, fork.at, 16)
+    role = fork.now.messages[now].role.value
+    return cause("edited_history", "message_edited", message=now, role=role, was=_cut(was), now=_cut(is_now))
 
 
 _RULES: tuple[Callable[[Fork], Named | None], ...] = (_dialect, _billing, _tools, _clock, _reasoning, _call, _history)

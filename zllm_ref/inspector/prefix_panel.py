@@ -7,7 +7,8 @@ from typing import Any
 
 from zllm_ref.inspector.axis import Axis, Span
 from zllm_ref.inspector.composition import Share, composition
-from zllm_ref.inspector.prefix_cause import TITLES, Fork, Named, cause_of_fork
+from zllm_ref.inspector.prefix_cause import TITLES, Fork, cause_of_fork
+from zllm_ref.inspector.prefix_words import Named
 from zllm_ref.inspector.prompt_view import PromptView
 
 WINDOW = 64
@@ -87,6 +88,7 @@ def named(cause: Named, tokens: Span | None, lost: int) -> dict[str, Any]:
         "name": cause.name,
         "title": TITLES[cause.name],
         "detail": cause.detail,
+        "said": [sentence.shown() for sentence in cause.said],
         "tokens": None if tokens is None else list(tokens),
         "lost_tokens": lost,
     }

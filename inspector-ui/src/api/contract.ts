@@ -201,10 +201,19 @@ export interface Nearest {
   segment: number | null;
 }
 
+/** A sentence of the server's by its name, and what is filled in: texts in question, numbers, lists of names. */
+export interface Sentence {
+  name: string;
+  values: Record<string, string | number | string[]>;
+}
+
 export interface Cause {
   name: string;
   title: string;
+  /** In English. */
   detail: string;
+  /** The same, for whoever says it in another language. */
+  said: Sentence[];
   tokens: Span | null;
   lost_tokens: number;
 }

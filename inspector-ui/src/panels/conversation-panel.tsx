@@ -7,7 +7,7 @@ import { count } from "../logic/format.ts";
 import { lastAtOrBefore, overlaps } from "../logic/spans.ts";
 import { Role } from "../parts/badges.tsx";
 import { ROW_HEIGHT, useColumns } from "../parts/measure.tsx";
-import { VirtualRows } from "../parts/virtual-rows.tsx";
+import { PanelRows } from "../parts/panel-rows.tsx";
 import { locale, t } from "../text/index.ts";
 import { placeOf } from "./place.ts";
 import { TextUnits } from "./text-units.tsx";
@@ -29,9 +29,10 @@ interface Block {
 }
 
 export function ConversationPanel({ conversation, segments, text, tokens }: Props) {
-  const { ref, columns } = useColumns(28);
+  const measured = useColumns(28);
+  const { columns } = measured;
   const language = locale.value;
-  const blocks = useMemo(() => blocksOf(conversation, segments, text, columns.value || 40), [conversation, segments, text, columns.value, language]);
+  const blocks = useMemo(() => (columns.value ? blocksOf(conversation, segments, text, columns.value) : []), [conversation, segments, text, columns.value, language]);
   tokens?.version.value;
   const last = blocks[blocks.length - 1];
   const row = (index: number) => {
@@ -54,19 +55,16 @@ export function ConversationPanel({ conversation, segments, text, tokens }: Prop
     );
   };
   return (
-    <div class="panel-body" ref={ref}>
-      {columns.value > 0 && (
-        <VirtualRows
-          panel="conversation"
-          label={t("panel.conversation")}
-          count={last ? last.firstRow + last.rows : 0}
-          rowHeight={ROW_HEIGHT}
-          render={row}
-          madeOf={[blocks, tokens, tokens?.version.value]}
-          rowsOf={(lit) => rowsOf(lit, blocks, tokens)}
-        />
-      )}
-    </div>
+    <PanelRows
+      measured={measured}
+      panel="conversation"
+      label={t("panel.conversation")}
+      count={last ? last.firstRow + last.rows : 0}
+      rowHeight={ROW_HEIGHT}
+      render={row}
+      madeOf={[blocks, tokens, tokens?.version.value]}
+      rowsOf={(lit) => rowsOf(lit, blocks, tokens)}
+    />
   );
 }
 

@@ -7,7 +7,7 @@ import { layOut, rowAt, rowSpan } from "../logic/flow.ts";
 import { within } from "../logic/spans.ts";
 import { roleLetter, roleOf, Swatch } from "../parts/badges.tsx";
 import { ROW_HEIGHT, useColumns } from "../parts/measure.tsx";
-import { VirtualRows } from "../parts/virtual-rows.tsx";
+import { PanelRows } from "../parts/panel-rows.tsx";
 import { locale, named, t } from "../text/index.ts";
 
 const GUTTER = 34;
@@ -20,8 +20,9 @@ interface Props {
 }
 
 export function TemplatePanel({ segments, text, tokens, panel = "segments" }: Props) {
-  const { ref, columns } = useColumns(GUTTER + 12);
-  const flow = useMemo(() => layOut(text, columns.value || 40), [text, columns.value]);
+  const measured = useColumns(GUTTER + 12);
+  const { columns } = measured;
+  const flow = useMemo(() => layOut(columns.value ? text : "", columns.value || 1), [text, columns.value]);
   tokens.version.value;
 
   const row = (index: number) => {
@@ -43,25 +44,23 @@ export function TemplatePanel({ segments, text, tokens, panel = "segments" }: Pr
     );
   };
   return (
-    <div class="panel-body" ref={ref}>
-      {columns.value > 0 && (
-        <VirtualRows
-          panel={panel}
-          label={t("panel.segments")}
-          count={flow.count}
-          rowHeight={ROW_HEIGHT}
-          render={row}
-          madeOf={[flow, segments, tokens, tokens.version.value, locale.value]}
-          rowsOf={(lit) => rowsOfTokens(lit, segments, tokens, (place) => rowAt(flow, place))}
-        />
-      )}
+    <PanelRows
+      measured={measured}
+      panel={panel}
+      label={t("panel.segments")}
+      count={flow.count}
+      rowHeight={ROW_HEIGHT}
+      render={row}
+      madeOf={[flow, segments, tokens, tokens.version.value, locale.value]}
+      rowsOf={(lit) => rowsOfTokens(lit, segments, tokens, (place) => rowAt(flow, place))}
+    >
       <footer class="legend">
         <Swatch kind="origin client" text="origin.client" />
         <Swatch kind="origin template" text="origin.template" />
         <Swatch kind="origin tool_schema" text="origin.tool_schema" />
         <Swatch kind="origin model" text="origin.model" />
       </footer>
-    </div>
+    </PanelRows>
   );
 }
 

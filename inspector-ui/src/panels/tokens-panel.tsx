@@ -6,14 +6,15 @@ import { visibleToken } from "../logic/columns.ts";
 import { spacedHex } from "../logic/merges.ts";
 import { roleOf, Swatch } from "../parts/badges.tsx";
 import { useColumns } from "../parts/measure.tsx";
-import { VirtualRows } from "../parts/virtual-rows.tsx";
+import { PanelRows } from "../parts/panel-rows.tsx";
 import { t } from "../text/index.ts";
 
 const CELL_WIDTH = 92;
 const CELL_HEIGHT = 36;
 
 export function TokensPanel({ tokens, segments, panel = "tokens" }: { tokens: TokenStore; segments: readonly Segment[]; panel?: string }) {
-  const { ref, pixels } = useColumns(0);
+  const measured = useColumns(0);
+  const { pixels } = measured;
   const perRow = Math.max(1, Math.floor((pixels.value - 12) / CELL_WIDTH));
   tokens.version.value;
   const row = (index: number) => {
@@ -25,17 +26,14 @@ export function TokensPanel({ tokens, segments, panel = "tokens" }: { tokens: To
   };
   const rowsOf = ([start, end]: Span): [number, number] => [Math.floor(start / perRow), Math.floor((end - 1) / perRow)];
   return (
-    <div class="panel-body" ref={ref}>
-      {pixels.value > 0 && (
-        <VirtualRows panel={panel} label={t("panel.tokens")} count={Math.ceil(tokens.total / perRow)} rowHeight={CELL_HEIGHT} render={row} rowsOf={rowsOf} madeOf={[tokens, tokens.version.value, perRow]} />
-      )}
+    <PanelRows measured={measured} panel={panel} label={t("panel.tokens")} count={Math.ceil(tokens.total / perRow)} rowHeight={CELL_HEIGHT} render={row} rowsOf={rowsOf} madeOf={[tokens, tokens.version.value, perRow]}>
       <footer class="legend">
         <Swatch kind="flag special" text="tokens.special" />
         <Swatch kind="flag partial" text="tokens.partial" />
         <Swatch kind="flag reused" text="tokens.reused" />
         <Swatch kind="flag output" text="tokens.output" />
       </footer>
-    </div>
+    </PanelRows>
   );
 }
 

@@ -9,7 +9,7 @@ import { count, milliseconds } from "../logic/format.ts";
 import { decoded, jsonRows, type JsonRow, type Run, type Value } from "../logic/json-rows.ts";
 import { overlaps } from "../logic/spans.ts";
 import { ROW_HEIGHT, useColumns } from "../parts/measure.tsx";
-import { VirtualRows } from "../parts/virtual-rows.tsx";
+import { PanelRows } from "../parts/panel-rows.tsx";
 import { locale, t } from "../text/index.ts";
 import { placeOf } from "./place.ts";
 
@@ -33,11 +33,12 @@ type Row =
 const TEXT_KEYS = new Set(["content", "text", "thinking", "reasoning_content", "reasoning", "arguments", "output", "input", "instructions", "system", "name", "description"]);
 
 export function WirePanel({ id, wire, segments, text, tokens }: Props) {
-  const { ref, columns } = useColumns(20);
+  const measured = useColumns(20);
+  const { columns } = measured;
   const more = useSignal<Frame[]>([]);
   const language = locale.value;
   const frames = more.value.length ? [...wire.response.frames, ...more.value] : wire.response.frames;
-  const rows = useMemo(() => rowsOf(wire, frames, columns.value || 40), [wire, frames.length, columns.value, language]);
+  const rows = useMemo(() => (columns.value ? rowsOf(wire, frames, columns.value) : []), [wire, frames.length, columns.value, language]);
   const places = useMemo(() => new Map<Value, Place>(), [wire, text, segments]);
   tokens?.version.value;
   const left = wire.response.num_frames - frames.length;
@@ -95,18 +96,16 @@ export function WirePanel({ id, wire, segments, text, tokens }: Props) {
     }
   };
   return (
-    <div class="panel-body" ref={ref}>
-      {columns.value > 0 && (
-        <VirtualRows
-          panel="wire"
-          label={t("panel.wire")}
-          count={rows.length}
-          rowHeight={ROW_HEIGHT}
-          render={render}
-          madeOf={[rows, places, tokens, tokens?.version.value]}
-          rowsOf={(lit) => litRows(lit, rows, wire, tokens, (value) => placed(value, wire, places, segments, text))}
-        />
-      )}
+    <PanelRows
+      measured={measured}
+      panel="wire"
+      label={t("panel.wire")}
+      count={rows.length}
+      rowHeight={ROW_HEIGHT}
+      render={render}
+      madeOf={[rows, places, tokens, tokens?.version.value]}
+      rowsOf={(lit) => litRows(lit, rows, wire, tokens, (value) => placed(value, wire, places, segments, text))}
+    >
       {left > 0 && (
         <footer>
           <button type="button" onClick={loadMore}>
@@ -114,7 +113,7 @@ export function WirePanel({ id, wire, segments, text, tokens }: Props) {
           </button>
         </footer>
       )}
-    </div>
+    </PanelRows>
   );
 }
 

@@ -19,12 +19,15 @@ function widthOfCharacter(): number {
   return characterWidth;
 }
 
-/** Width in pixels and in columns of the element that gets `ref`; 0 until it is laid out. `taken`: pixels that rows do not have. */
-export function useColumns(taken: number): {
+/** Width in pixels and in columns of the element that gets `ref`; 0 until it is laid out. */
+export interface Measured {
   ref: RefObject<HTMLDivElement>;
   columns: ReadonlySignal<number>;
   pixels: ReadonlySignal<number>;
-} {
+}
+
+/** `taken`: pixels that rows do not have. */
+export function useColumns(taken: number): Measured {
   const ref = useRef<HTMLDivElement>(null);
   const columns = useSignal(0);
   const pixels = useSignal(0);

@@ -5,7 +5,7 @@ import { useSignal } from "@preact/signals";
 import type { Span } from "../api/contract.ts";
 import { useLinking } from "../link/linking.ts";
 
-interface Props {
+export interface VirtualRowsProps {
   /** The panel's name, as in `Link.from`. */
   panel: string;
   label: string;
@@ -21,7 +21,7 @@ interface Props {
 
 const OVERSCAN = 6;
 
-export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, madeOf, className = "" }: Props) {
+export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, madeOf, className = "" }: VirtualRowsProps) {
   const linking = useLinking();
   const scroller = useRef<HTMLDivElement>(null);
   const first = useSignal(0);
@@ -76,7 +76,7 @@ export function VirtualRows({ panel, label, count, rowHeight, render, rowsOf, ma
   );
 }
 
-function Rail({ count, rowsOf }: { count: number; rowsOf: Props["rowsOf"] }) {
+function Rail({ count, rowsOf }: { count: number; rowsOf: VirtualRowsProps["rowsOf"] }) {
   const lit = useLinking().lit.value;
   const rows = lit && count > 0 ? rowsOf(lit.tokens) : null;
   if (!rows) return <div class="rail" aria-hidden="true" />;
@@ -90,7 +90,7 @@ function Rail({ count, rowsOf }: { count: number; rowsOf: Props["rowsOf"] }) {
 }
 
 /** Scrolls so that the first row of the tokens is in sight; does nothing where one of their rows is. */
-function reveal(element: HTMLElement, { rowsOf, rowHeight }: { rowsOf: Props["rowsOf"]; rowHeight: number }, tokens: Span): void {
+function reveal(element: HTMLElement, { rowsOf, rowHeight }: { rowsOf: VirtualRowsProps["rowsOf"]; rowHeight: number }, tokens: Span): void {
   const rows = rowsOf(tokens);
   if (!rows) return;
   const top = element.scrollTop / rowHeight;

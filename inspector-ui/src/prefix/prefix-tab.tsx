@@ -8,7 +8,7 @@ import { difference } from "../logic/diff.ts";
 import { count, milliseconds, money, share } from "../logic/format.ts";
 import { Shown } from "../parts/state.tsx";
 import { address } from "../shell/route.ts";
-import { isCalm } from "./cause.tsx";
+import { CauseDetail, isCalm } from "./cause.tsx";
 import { locale, named, t } from "../text/index.ts";
 
 export function PrefixTab({ detail }: { detail: Detail }) {
@@ -42,7 +42,7 @@ function CauseBox({ prefix: { cause } }: { prefix: Prefix }) {
     <section class={`cause ${isCalm(cause.name) ? "calm" : ""}`} aria-label={t("prefix.cause")} data-cause={cause.name}>
       <p class="over">{t("prefix.cause")}</p>
       <h2>{named("cause.", cause.name)}</h2>
-      <p lang="en">{cause.detail}</p>
+      <CauseDetail cause={cause} />
       {cause.lost_tokens > 0 && <p>{t("prefix.lost", { count: count(cause.lost_tokens, locale.value) })}</p>}
     </section>
   );
