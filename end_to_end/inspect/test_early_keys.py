@@ -22,6 +22,7 @@ HOLD = """
     window.fetch = async (...asked) => {
       const answer = fetched(...asked);
       if (!String(asked[0]).includes(HELD)) return answer;
+      answer.catch(() => {});  // one that is given up while it is held has nobody to tell
       window.held += 1;
       await let_go;
       return answer;

@@ -21,8 +21,8 @@ export function RequestView({ id, tab }: { id: string; tab: Tab }) {
   const linking = useMemo(() => new Linking(), []);
   useLayoutEffect(() => linking.start(), []);
   const live = summaries.value.find((summary) => summary.id === id) ?? null;
-  // what a running request has grown to is asked for again when it changes state, not with each token
-  const detail = useLoaded<Detail>(`requests/${id}`, live?.state).value;
+  // what a running request has grown to is asked for again when it changes state, not with each token; most have ended when they are opened
+  const detail = useLoaded<Detail>(`requests/${id}`, live?.state ?? "ended").value;
   const list = summaries.value;
   const index = list.findIndex((summary) => summary.id === id);
   const open = (offset: number) => {
