@@ -24,6 +24,7 @@ from zllm_ref.runtime.draft.prompt_lookup import PromptLookupFactory
 from zllm_ref.runtime.loop import RuntimeLoop
 from zllm_ref.runtime.sampler import SamplingParameters
 from zllm_ref.runtime.sequence import ChoicePlan, EndReason, RoundReport
+from zllm_ref.runtime.state import SessionState
 
 GREEDY = SamplingParameters()
 
@@ -306,7 +307,7 @@ class Line(ForcingFence):
 
 def test_a_stub_that_is_told_something_false_says_so() -> None:
     """The oracle's own checks can fail: else following would be tested by nothing."""
-    oracle = HashOracle(new_loop()._new_state(job(PROMPT)), list(PROMPT))
+    oracle = HashOracle(SessionState(HashModel().state, 10, torch.device("cpu")), list(PROMPT))
     with pytest.raises(AssertionError, match="what it is told"):
         oracle.follow(0, torch.zeros(1, 1), [PROMPT[1] + 1])
     with pytest.raises(AssertionError, match="the row is"):

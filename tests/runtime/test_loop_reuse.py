@@ -81,7 +81,7 @@ def test_a_saved_state_that_cannot_be_read_is_a_miss_with_the_right_answer(
         state.length = 3  # type: ignore[attr-defined]
         raise RuntimeError("torn")
 
-    monkeypatch.setattr("zllm_ref.runtime.loop.restore", broken)
+    monkeypatch.setattr("zllm_ref.runtime.admissions.restore", broken)
     with caplog.at_level(logging.ERROR):
         heard = run(loop)
 

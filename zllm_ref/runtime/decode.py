@@ -1,11 +1,12 @@
 """One decode round: every running sequence feeds its pending ids and gets its next token.
 
 All lanes go through the model in one step; logits are made for the last row of each lane only; the fence stands between
-head and sampling on every lane.
+head and sampling on every lane. What a lane has of its own (fence, sampler, script) may break: that ends this lane alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 
 import torch
@@ -16,6 +17,14 @@ from zllm_ref.runtime.sampler import SampledToken, Sampler
 from zllm_ref.runtime.sequence import ChoicePlan, GenerationJob, Sequence
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import build_step, commit_step
+
+Fail = Callable[[Sequence, Exception], None]
+"""Ends a sequence of which something of its own raised."""
+
+
+def raise_it(sequence: Sequence, error: Exception) -> None:
+    """A `Fail` for those who have one sequence, or want to know."""
+    raise error
 
 
 def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: Tensor, num_token_ids: int) -> list[Sequence]:
@@ -33,8 +42,8 @@ def first_tokens(model: Model, job: GenerationJob, state: SessionState, hidden: 
     return sequences
 
 
-def decode_round(model: Model, sequences: Ids[Sequence], num_token_ids: int) -> list[list[SampledToken]]:
-    """The tokens that each sequence gained: one sampled, and those that its fence forced after it."""
+def decode_round(model: Model, sequences: Ids[Sequence], num_token_ids: int, fail: Fail = raise_it) -> list[list[SampledToken]]:
+    """The tokens that each sequence gained: one sampled, and those that its fence forced after it; none where it failed."""
     step = build_step([(sequence.state, sequence.pending) for sequence in sequences], model.numerics, model.device)
     hidden = model.forward(step)
     commit_step(step)
@@ -44,10 +53,18 @@ def decode_round(model: Model, sequences: Ids[Sequence], num_token_ids: int) -> 
         last = [lane.row + lane.num_rows - 1 for lane in step.lanes]
         last_rows = hidden[torch.tensor(last, device=hidden.device)]
     logits = model.logits(last_rows)[:, :num_token_ids]
-    if all(takes_the_largest(sequence) for sequence in sequences):
-        best = logits.argmax(-1).tolist()
-        return [accept(sequence, SampledToken(token)) for sequence, token in zip(sequences, best, strict=True)]
-    return [choose(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
+    best = logits.argmax(-1).tolist() if all(may_take_the_largest(sequence) for sequence in sequences) else None
+    return [_gain(sequence, logits, lane, best, fail) for lane, sequence in enumerate(sequences)]
+
+
+def _gain(sequence: Sequence, logits: Tensor, lane: int, best: list[int] | None, fail: Fail) -> list[SampledToken]:
+    try:
+        if best is not None and takes_the_largest(sequence):
+            return accept(sequence, SampledToken(best[lane]))
+        return choose(sequence, logits[lane])
+    except Exception as error:  # noqa: BLE001  what is wrong with one lane is no matter of the others
+        fail(sequence, error)
+        return []
 
 
 def _sequence(job: GenerationJob, choice: int, plan: ChoicePlan, state: SessionState) -> Sequence:

@@ -19,17 +19,18 @@ from dataclasses import replace
 
 import torch
 
-from zllm_ref.cache.admission import Admission, AdmissionImpossible
+from zllm_ref.cache.admission import AdmissionImpossible
 from zllm_ref.cache.resident import PrefixCache
 from zllm_ref.cache.restore import RestoreFailed
 from zllm_ref.cache.tiered import TieredCache
+from zllm_ref.runtime.admissions import Admissions
 from zllm_ref.runtime.decode import first_tokens
 from zllm_ref.runtime.draft.drafter import DrafterFactory
 from zllm_ref.runtime.job_handle import JobHandle
 from zllm_ref.runtime.keeping import Keeper
 from zllm_ref.runtime.model import Model
-from zllm_ref.runtime.prefill import restore, run_chunk
-from zllm_ref.runtime.rounds import NOT_PASSED_ON, Rounds
+from zllm_ref.runtime.prefill import run_chunk
+from zllm_ref.runtime.rounds import NOT_CHOSEN, NOT_PASSED_ON, Broken, Rounds
 from zllm_ref.runtime.schedule import (
     Action,
     DecodeRound,
@@ -42,7 +43,6 @@ from zllm_ref.runtime.schedule import (
 from zllm_ref.runtime.sequence import EndReason, GenerationJob, PromptReport
 from zllm_ref.runtime.speculation import DraftCounts, Speculation
 from zllm_ref.runtime.ssd_restores import SsdRestores
-from zllm_ref.runtime.state import SessionState
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +68,8 @@ class RuntimeLoop:
         self.model = model
         self.cache = cache
         self._num_token_ids = model.vocab_size if num_token_ids is None else num_token_ids
-        self._max_lanes = max_lanes
         self._clock = clock
         self._incoming: deque[JobHandle] = deque()
-        self._waiting: deque[JobHandle] = deque()
         self._prompts: list[JobHandle] = []
         self._decoding: list[JobHandle] = []
         self._speed = PrefillSpeed()
@@ -80,6 +78,9 @@ class RuntimeLoop:
         if isinstance(cache, TieredCache):
             cache.wake = self.wake
         self._speculation = Speculation(model, drafters, self._num_token_ids, clock) if drafters is not None else None
+        self._admissions = Admissions(
+            model, cache, self._restores, self._speculation, max_lanes=max_lanes, clock=clock, isolated=self._isolated
+        )
         self._rounds = Rounds(model, self._num_token_ids, self._speculation, clock)
         self._last: Action = Idle()
         self._wakeup = threading.Condition()
@@ -106,7 +107,7 @@ class RuntimeLoop:
 
     def submit(self, job: GenerationJob) -> JobHandle:
         """Queues a job. Its listener hears everything else. Raises AdmissionImpossible if it can never fit the budget."""
-        needed = self._reserve_bytes(job)
+        needed = self._admissions.reserve_bytes(job)
         if needed > self.cache.capacity_bytes:
             raise AdmissionImpossible(f"state: got {needed} bytes needed, allowed {self.cache.capacity_bytes} (resident bytes)")
         handle = JobHandle(job, self.wake, self._clock())
@@ -156,13 +157,13 @@ class RuntimeLoop:
         """One action. False: there was nothing to do."""
         with self._wakeup:
             while self._incoming:
-                self._waiting.append(self._incoming.popleft())
+                self._admissions.waiting.append(self._incoming.popleft())
         self._drop_cancelled()
         if self._restores is not None:
             self._restores.pump()
             for handle in [handle for handle in self._prompts if self._restores.is_too_late(handle)]:
                 self._compute_instead(handle)
-        self._admit()
+        self._admissions.admit(self._prompts, self._decoding)
         ready = [handle for handle in self._prompts if self._is_ready(handle)]
         progress = [PromptProgress(handle.state.length, self._rows_left(handle)) for handle in ready if handle.state is not None]
         action = schedule(progress, sum(len(h.sequences) for h in self._decoding), self._last, self._speed)
@@ -182,13 +183,13 @@ class RuntimeLoop:
             return False
         moved = self._restores.pump()
         is_restoring = self._restores.is_draining or any(handle.restore is not None for handle in self._prompts)
-        is_busy = is_restoring or (bool(self._waiting) and self._restores.cache.is_writing)
+        is_busy = is_restoring or (bool(self._admissions.waiting) and self._restores.cache.is_writing)
         if is_busy and not moved:
             with self._wakeup:
                 self._wakeup.wait(timeout=0.005)
         return is_busy or moved
 
-    # admission
+    # prompts
 
     def _is_ready(self, handle: JobHandle) -> bool:
         """The next chunk of the prompt can run."""
@@ -201,59 +202,7 @@ class RuntimeLoop:
         assert self._restores is not None
         self._restores.abandon(handle, is_slow=True)
         self._prompts.remove(handle)
-        self._waiting.appendleft(handle)
-
-    def _reserve_bytes(self, job: GenerationJob) -> int:
-        capacity = int(job.prompt_ids.shape[0]) + job.max_new_tokens
-        drafts = self._speculation.session_bytes(capacity) if self._speculation is not None else 0
-        return len(job.choices) * (self.model.state.session_bytes(capacity) + drafts)
-
-    def _admit(self) -> None:
-        while self._waiting:
-            handle = self._waiting[0]
-            job = handle.job
-            lanes = sum(len(h.job.choices) for h in [*self._prompts, *self._decoding])
-            if lanes and lanes + len(job.choices) > self._max_lanes:
-                return
-            admission = None
-            with self._isolated([handle], "the cache could not be asked"):
-                admission = self.cache.admit(
-                    job.namespace, job.prompt_ids, reserve_bytes=self._reserve_bytes(job), cache_id=job.cache_id
-                )
-            if handle.closed:
-                continue
-            if admission is None:
-                return
-            self._waiting.popleft()
-            handle.admission = admission
-            now = self._clock()
-            handle.timings = replace(handle.timings, queue=now - handle.submitted)
-            self._prompts.append(handle)
-            with self._isolated([handle], "memory for the state could not be had"):
-                handle.admitted = now
-                handle.units = list(admission.units)
-                handle.state = self._new_state(job)
-                if self._speculation is not None:
-                    self._speculation.open(handle)
-                if admission.restore is not None and self._restores is not None:
-                    self._restores.begin(handle)
-                else:
-                    handle.cached_tokens = self._restore(handle.state, admission)
-                    handle.timings = replace(handle.timings, restore=self._clock() - now)
-
-    def _new_state(self, job: GenerationJob) -> SessionState:
-        return SessionState(self.model.state, int(job.prompt_ids.shape[0]) + job.max_new_tokens, self.model.device)
-
-    def _restore(self, state: SessionState, admission: Admission) -> int:
-        """Tokens that the hit spared. A saved state that cannot be read is a miss: the prompt is computed from its start."""
-        if admission.hit is None:
-            return 0
-        try:
-            restore(state, admission.hit)
-        except (RuntimeError, ValueError, KeyError, TypeError):
-            _log.exception("restoring %s failed: computing the prompt instead", admission.hit.cache_id)
-            state.reset()
-        return state.length
+        self._admissions.waiting.appendleft(handle)
 
     @staticmethod
     def _rows_left(handle: JobHandle) -> int:
@@ -287,7 +236,10 @@ class RuntimeLoop:
             if self._rows_left(handle):
                 self._keeper.copy_ahead(handle)
             else:
-                handle.sequences = first_tokens(self.model, job, state, rows.last, self._num_token_ids)
+                with self._isolated([handle], NOT_CHOSEN):
+                    handle.sequences = first_tokens(self.model, job, state, rows.last, self._num_token_ids)
+                if handle.closed:
+                    return
                 if self._speculation is not None:
                     self._speculation.begin(handle, rows)
             seconds = self._clock() - started
@@ -307,14 +259,14 @@ class RuntimeLoop:
             self._close_if_ended(handle)
 
     def _decode(self) -> None:
-        handles, broken = list(self._decoding), list[JobHandle]()
+        handles, broken = list(self._decoding), list[Broken]()
         with self._isolated(handles, "the next token could not be computed"):
             if any(sequence.ended is None for handle in handles for sequence in handle.sequences):
                 broken = self._rounds.run(handles)
+        for one in broken:
+            self._fail(one.handle, one.message)
         for handle in handles:
-            if handle in broken:
-                self._fail(handle, NOT_PASSED_ON)
-            elif not handle.closed:
+            if not handle.closed:
                 with self._isolated([handle], NOT_PASSED_ON):
                     self._close_if_ended(handle)
 
@@ -366,7 +318,7 @@ class RuntimeLoop:
             _log.exception("a listener could not be told that its job failed")
 
     def _all(self) -> list[JobHandle]:
-        return [*self._waiting, *self._prompts, *self._decoding]
+        return [*self._admissions.waiting, *self._prompts, *self._decoding]
 
     def _has_cancelled(self) -> bool:
         return any(handle.cancelled for handle in self._all())
@@ -378,8 +330,8 @@ class RuntimeLoop:
             self._forget(handle)
 
     def _forget(self, handle: JobHandle) -> None:
-        if handle in self._waiting:
-            self._waiting.remove(handle)
+        if handle in self._admissions.waiting:
+            self._admissions.waiting.remove(handle)
         if handle in self._prompts:
             self._prompts.remove(handle)
         if handle in self._decoding:

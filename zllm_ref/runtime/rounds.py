@@ -3,7 +3,7 @@
     without drafters   one step, then every sequence's tokens are told
     with drafters      one step that verifies guesses too (verify.py); tokens are told position by position
 
-A listener that raises ends its own job and nobody else's.
+A listener that raises, a fence or a sampler, ends its own job and nobody else's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from zllm_ref.runtime.speculation import Speculation
 _log = logging.getLogger(__name__)
 
 NOT_PASSED_ON = "the answer could not be passed on"
+NOT_CHOSEN = "the next token could not be chosen"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,14 @@ class _Looked:
     lane: Lane
     tell: Callable[[RoundReport], None]
     position: int
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A job that something of its own has broken, and what it is told."""
+
+    handle: JobHandle
+    message: str
 
 
 class Rounds:
@@ -51,23 +60,28 @@ class Rounds:
         self._clock = clock
         self._count = 0
 
-    def run(self, handles: Sequence[JobHandle]) -> list[JobHandle]:
-        """One round of all sequences of these jobs that have not ended. → jobs whose listeners raised."""
+    def run(self, handles: Sequence[JobHandle]) -> list[Broken]:
+        """One round of all sequences of these jobs that have not ended. → jobs that cannot go on."""
         self._count += 1
         started = self._clock()
         running = [(handle, lane) for handle in handles for lane in handle.sequences if lane.ended is None]
         looked = [_Looked(lane, h.job.on_round, lane.num_tokens) for h, lane in running if h.job.on_round is not None]
-        broken: list[JobHandle] = []
+        owner = {id(lane): handle for handle, lane in running}
+        broken: list[Broken] = []
+
+        def fail(lane: Lane, error: Exception) -> None:
+            _log.error(NOT_CHOSEN, exc_info=error)
+            _break(owner[id(lane)], lane, NOT_CHOSEN, broken)
+
         guesses: dict[int, tuple[tuple[int, ...], int]] = {}
         if self._speculation is None:
-            gained = decode_round(self._model, [lane for _, lane in running], self._num_token_ids)
+            gained = decode_round(self._model, [lane for _, lane in running], self._num_token_ids, fail)
             for (handle, lane), tokens in zip(running, gained, strict=True):
                 self._tell_isolated(handle, lane, tokens, broken)
         else:
             lanes = [drafted for handle in handles for drafted in handle.drafted if drafted.sequence.ended is None]
-            owner = {id(lane): handle for handle, lane in running}
             results = self._speculation.run_round(
-                lanes, lambda lane, tokens: self._tell_isolated(owner[id(lane)], lane, tokens, broken)
+                lanes, lambda lane, tokens: self._tell_isolated(owner[id(lane)], lane, tokens, broken), fail
             )
             guesses = {id(d.sequence): (r.guesses, r.right) for d, r in zip(lanes, results, strict=True) if looked}
         if looked:
@@ -91,16 +105,15 @@ class Rounds:
         if lane.ended is not None:
             job.listener.on_ended(lane.choice, lane.ended, stop_token)
 
-    def _tell_isolated(self, handle: JobHandle, lane: Lane, tokens: list[SampledToken], broken: list[JobHandle]) -> None:
-        if handle in broken:  # it is over for its other choices too
+    def _tell_isolated(self, handle: JobHandle, lane: Lane, tokens: list[SampledToken], broken: list[Broken]) -> None:
+        if any(one.handle is handle for one in broken):  # it is over for its other choices too
             lane.ended = EndReason.CANCELLED
             return
         try:
             self.tell(lane, tokens)
         except Exception:  # noqa: BLE001  whatever a listener raises is its own job's end; the log has it
             _log.exception(NOT_PASSED_ON)
-            lane.ended = lane.ended or EndReason.CANCELLED
-            broken.append(handle)
+            _break(handle, lane, NOT_PASSED_ON, broken)
 
     def _report(
         self, looked: list[_Looked], num_lanes: int, seconds: float, guesses: dict[int, tuple[tuple[int, ...], int]]
@@ -113,3 +126,9 @@ class Rounds:
                 one.tell(report)
             except Exception:  # noqa: BLE001  who only looks on must not end an answer; the log has it
                 _log.exception("a round could not be reported")
+
+
+def _break(handle: JobHandle, lane: Lane, message: str, broken: list[Broken]) -> None:
+    lane.ended = lane.ended or EndReason.CANCELLED
+    if all(one.handle is not handle for one in broken):
+        broken.append(Broken(handle, message))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from zllm_ref.runtime.decode import Fail
 from zllm_ref.runtime.draft.drafter import DrafterFactory
 from zllm_ref.runtime.draft.guarded import GuardedDrafter
 from zllm_ref.runtime.draft.planner import DraftPlanner
@@ -80,9 +81,9 @@ class Speculation:
             handle.drafted.append(DraftedSequence(sequence, drafter, self.planner.new_outlook()))
         handle.drafter = None
 
-    def run_round(self, lanes: Sequence[DraftedSequence], tell: Tell) -> list[Verified]:
+    def run_round(self, lanes: Sequence[DraftedSequence], tell: Tell, fail: Fail) -> list[Verified]:
         """One round of all these sequences."""
-        results = verify_round(self._model, lanes, self._num_token_ids, tell, self.planner, self.feature_layers)
+        results = verify_round(self._model, lanes, self._num_token_ids, tell, self.planner, self.feature_layers, fail)
         if any(result.guesses for result in results):
             self.counts.rounds += 1
             self.counts.drafted += sum(result.proposed for result in results)

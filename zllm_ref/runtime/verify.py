@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from zllm_ref.runtime.decode import accept, choose, may_take_the_largest, takes_the_largest
+from zllm_ref.runtime.decode import Fail, accept, choose, may_take_the_largest, raise_it, takes_the_largest
 from zllm_ref.runtime.draft.drafter import Drafter
 from zllm_ref.runtime.draft.planner import DraftPlanner, Outlook, Proposal
 from zllm_ref.runtime.model import Model
@@ -87,12 +87,15 @@ def verify_round(
     tell: Tell,
     planner: DraftPlanner | None = None,
     feature_layers: tuple[int, ...] = (),
+    fail: Fail = raise_it,
 ) -> list[Verified]:
     """One round. Every sequence gains a token at least; `tell` hears of them position by position, and may end a sequence.
 
+    A sequence that `fail` ends is worth nothing any more: its state is left as it is, its drafter hears nothing.
+
     Without a `planner` all that is proposed is verified. `feature_layers`: whose rows the drafters follow (none: the last).
     """
-    fed = _feed(lanes, num_token_ids, planner)
+    fed = _feed(lanes, num_token_ids, planner, fail)
     started = planner.clock() if planner is not None else 0.0
     states = [(lane.drafted.sequence.state, lane.pending + lane.draft) for lane in fed]
     step = build_step(states, model.numerics, model.device, feature_layers)
@@ -105,16 +108,17 @@ def verify_round(
     if planner is not None:
         _wait_for(model.device)
         planner.cost.observe(step.num_rows, planner.clock() - started)
-    results, first = [], 0
+    walked, first = list[tuple[_Fed, Verified | None]](), 0
     for lane in fed:
         end = first + len(lane.draft) + 1
-        results.append(_walk(lane, logits[first:end], best[first:end], tell))
+        walked.append((lane, _walked(lane, logits[first:end], best[first:end], tell, fail)))
         first = end
-    _forget(model, fed, results)
+    whole = [(lane, result) for lane, result in walked if result is not None]
+    _forget(model, whole)
     followed = hidden if step.features is None else step.features.side_by_side()
-    for lane, result in zip(fed, results, strict=True):
+    for lane, result in whole:
         _teach(lane, result, followed, planner)
-    return results
+    return [Verified((), 0, 0) if result is None else result for _, result in walked]
 
 
 def fenced(fence: TokenFence | None, draft: Ids[int], limit: int) -> tuple[list[int], list[bool]]:
@@ -140,8 +144,8 @@ def fenced(fence: TokenFence | None, draft: Ids[int], limit: int) -> tuple[list[
     return walked[:limit], is_forced[:limit]
 
 
-def _feed(lanes: Ids[DraftedSequence], num_token_ids: int, planner: DraftPlanner | None) -> list[_Fed]:
-    drafts = [_guess(lane, num_token_ids, planner) for lane in lanes]
+def _feed(lanes: Ids[DraftedSequence], num_token_ids: int, planner: DraftPlanner | None, fail: Fail) -> list[_Fed]:
+    drafts = [_guessed(lane, num_token_ids, planner, fail) for lane in lanes]
     lengths = [len(draft.ids) for draft in drafts]
     if planner is not None and any(lengths):
         lengths = planner.cut([_proposal(lane, draft) for lane, draft in zip(lanes, drafts, strict=True)])
@@ -154,6 +158,14 @@ def _feed(lanes: Ids[DraftedSequence], num_token_ids: int, planner: DraftPlanner
         fed.append(_Fed(lane, draft.ids, draft.ids[:length], state.length, pending, produced, row + len(pending) - 1, mark))
         row += len(pending) + length
     return fed
+
+
+def _guessed(lane: DraftedSequence, num_token_ids: int, planner: DraftPlanner | None, fail: Fail) -> _Draft:
+    try:
+        return _guess(lane, num_token_ids, planner)
+    except Exception as error:  # noqa: BLE001  as in a plain round: what is wrong with one lane is no matter of the others
+        fail(lane.sequence, error)
+        return _Draft()
 
 
 def _guess(lane: DraftedSequence, num_token_ids: int, planner: DraftPlanner | None) -> _Draft:
@@ -194,6 +206,18 @@ def _proposal(lane: DraftedSequence, draft: _Draft) -> Proposal:
     return Proposal(len(lane.sequence.pending), draft.chances, is_probe, cuttable)
 
 
+def _walked(lane: _Fed, logits: Tensor, best: list[int], tell: Tell, fail: Fail) -> Verified | None:
+    """None: the sequence failed, here or when its guesses were looked at."""
+    sequence = lane.drafted.sequence
+    if sequence.ended is not None:
+        return None
+    try:
+        return _walk(lane, logits, best, tell)
+    except Exception as error:  # noqa: BLE001  as in a plain round
+        fail(sequence, error)
+        return None
+
+
 def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> Verified:
     """Samples position by position as long as the guesses are what is sampled.
 
@@ -220,10 +244,10 @@ def _walk(lane: _Fed, logits: Tensor, best: list[int], tell: Tell) -> Verified:
     return Verified(tuple(lane.draft), right, accepted)
 
 
-def _forget(model: Model, fed: list[_Fed], results: list[Verified]) -> None:
+def _forget(model: Model, walked: list[tuple[_Fed, Verified]]) -> None:
     """Takes the rows of rejected guesses out of the states."""
     again = []
-    for lane, result in zip(fed, results, strict=True):
+    for lane, result in walked:
         state = lane.drafted.sequence.state
         length = lane.start + len(lane.pending) + result.accepted
         if length == state.length:
