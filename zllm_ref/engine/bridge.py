@@ -24,7 +24,7 @@ from zllm_ref.engine.call_check import CallCheck
 from zllm_ref.engine.figures import cache_figures, draft_figures
 from zllm_ref.engine.listening import AnswerListener, Listener
 from zllm_ref.engine.loading import Loaded, load
-from zllm_ref.engine.observer import EngineObserver
+from zllm_ref.engine.observer import EngineObserver, opened
 from zllm_ref.engine.script import token_script
 from zllm_ref.fence import FencePolicy, FenceRequest, GuardSettings, TokenFence, build_fence
 from zllm_ref.runtime.job_handle import JobHandle
@@ -157,7 +157,7 @@ class Engine:
         answers = [self._answer(request, loaded, prompt, choice, fence) for choice in range(request.num_choices)]
         replay = self._replay(request, loaded)
         prompt_ids = np.array(prompt.ids, dtype=np.int32)
-        watcher = None if self.observer is None else self.observer.open(request, prompt, prompt_ids, render_seconds)
+        watcher = opened(self.observer, request, prompt, prompt_ids, render_seconds)
         job = GenerationJob(
             prompt_ids=prompt_ids,
             max_new_tokens=max_new_tokens,
