@@ -151,6 +151,16 @@ def test_each_row_has_text_id_and_time(inspect: Open, recorded: Talk) -> None:
     expect(row.locator(".time")).to_have_text(re.compile(r"^[\d.,]+ m?s$"))
 
 
+def test_of_several_choices_the_page_says_that_it_shows_the_first(
+    drafting: InspectorPage, drafting_server: ServerProcess
+) -> None:
+    request = ask(drafting_server, n=2, logit_bias=LETTERS, temperature=1, seed=3, max_completion_tokens=6)
+    drafting.open(f"requests/{request}/decode")
+
+    expect(drafting.page.locator(".request .note").first).to_have_text("2 choices; the panels show the first")
+    expect(rows(drafting).locator(".decoded")).to_have_count(6)
+
+
 def test_a_request_that_was_refused_says_why_and_shows_its_wire(inspect: Open, server: ServerProcess) -> None:
     answer = httpx.post(f"{server.url}/v1/chat/completions", json={"model": "scripted", "messages": "none"}, timeout=20)
     assert answer.status_code == 400

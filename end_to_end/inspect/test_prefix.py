@@ -74,6 +74,24 @@ def test_the_parts_add_up_to_the_prompt(inspect: Open, recorded: Talk) -> None:
     assert {"system", "tools", "tool results"} <= set(shown)
 
 
+def test_no_name_of_a_part_is_cut_off(inspect: Open, recorded: Talk) -> None:
+    """It is there as a whole or not at all: → the names that are seen, and those that are seen in part."""
+    places = """() => [...document.querySelectorAll('.composition-bar span')].map(name => {
+        const range = document.createRange(); range.selectNodeContents(name);
+        const [frame, text] = [name.getBoundingClientRect(), range.getClientRects()[0]];
+        return {name: name.textContent, seen: text.top < frame.bottom - 2, whole: text.right <= frame.right + 1};
+    })"""
+    for locale in ("en-GB", "zh-CN"):
+        for width in (1280, 390):
+            inspector = inspect(
+                f"requests/{recorded.chat_answer}/prefix", locale=locale, viewport={"width": width, "height": 800}
+            )
+            expect(inspector.page.locator(".composition-bar span").first).to_be_visible()
+            names = inspector.page.evaluate(places)
+            assert any(name["seen"] for name in names)
+            assert [name for name in names if name["seen"] and not name["whole"]] == [], (locale, width)
+
+
 def test_other_prices_make_other_costs(inspect: Open, recorded: Talk) -> None:
     page = inspect(f"requests/{recorded.chat_answer}/prefix").page
     total = page.get_by_test_id("composition").locator("tfoot td").nth(5)

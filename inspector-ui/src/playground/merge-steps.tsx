@@ -70,7 +70,7 @@ function Steps({ words, step }: { words: Word[]; step: ReturnType<typeof useSign
             {t("merges.joins", { left: symbolText(merge.left), right: symbolText(merge.right) })} · {t("merges.rank", { rank: count(merge.rank, locale.value) })}
           </>
         )}
-        {at === steps.length && ` ${t("merges.done")}`}
+        {at === steps.length && ` ${t(steps.length || !words.length ? "merges.done" : "merges.none")}`}
       </p>
       <ol class="words">
         {words.map((word, index) => (

@@ -38,7 +38,7 @@ export function Stepper({ step, total }: { step: Signal<number>; total: number }
       <button type="button" disabled={step.value === 0} onClick={() => to(step.value - 1)}>
         ← {t("merges.previous")}
       </button>
-      <button type="button" class="primary" aria-pressed={isPlaying.value} onClick={play}>
+      <button type="button" class="primary" aria-pressed={isPlaying.value} disabled={total === 0} onClick={play}>
         {isPlaying.value ? t("merges.pause") : t("merges.play")}
       </button>
       <button type="button" disabled={step.value >= total} onClick={() => to(step.value + 1)}>

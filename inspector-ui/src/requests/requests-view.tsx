@@ -23,6 +23,8 @@ const COLUMNS: [className: string, text: Key][] = [
   ["end", "requests.end"],
 ];
 
+const SPLIT = ["queue", "restore", "prefill"] as const;
+
 export function RequestsView() {
   const marked = useSignal<string | null>(null);
   const list = summaries.value;
@@ -59,7 +61,7 @@ export function RequestsView() {
               {COLUMNS.map(([className, text]) => (
                 <th key={text} scope="col" class={className}>
                   {t(text)}
-                  {className === "ttft" && <small> {t("requests.split")}</small>}
+                  {className === "ttft" && <Split />}
                 </th>
               ))}
             </tr>
@@ -74,6 +76,21 @@ export function RequestsView() {
         <Empty />
       )}
     </section>
+  );
+}
+
+/** What the colours of the bars below are, in their order. */
+function Split() {
+  return (
+    <small class="split">
+      {SPLIT.map((name) => (
+        <span key={name}>
+          <i class={`swatch bar-${name}`} aria-hidden="true" />
+          {t(`time.${name}`)}
+        </span>
+      ))}
+      <span>{t("requests.milliseconds")}</span>
+    </small>
   );
 }
 
@@ -168,6 +185,20 @@ function Empty() {
       <pre class="mono" tabIndex={0}>
         {`curl ${location.origin}/v1/chat/completions -H 'content-type: application/json' \\\n  -d '{"model": "${model}", "messages": [{"role": "user", "content": "Hello"}]}'`}
       </pre>
+      <dl class="tour">
+        <Tour title="requests.tourPanels" hint="requests.tourPanelsHint" />
+        <Tour title="requests.tourPrefix" hint="requests.tourPrefixHint" />
+        <Tour title="requests.tourPlay" hint="requests.tourPlayHint" to={address({ view: "playground", corner: "compose" })} />
+      </dl>
+    </div>
+  );
+}
+
+function Tour({ title, hint, to }: { title: Key; hint: Key; to?: string }) {
+  return (
+    <div>
+      <dt>{to ? <a href={to}>{t(title)}</a> : t(title)}</dt>
+      <dd>{t(hint)}</dd>
     </div>
   );
 }
