@@ -52,7 +52,7 @@ def talk(server: ServerProcess) -> Talk:
     chat_turns(server, "2026-11-30 02:05")
     messages_turns(server, "2026-11-30 02:05")
     chat_turns(server, "2026-11-30 02:06", num_turns=1)
-    found = httpx.get(f"{server.url}/inspect/api/requests", timeout=20).json()["requests"]
+    found = httpx.get(f"{server.url}/inspect/api/requests", timeout=60).json()["requests"]
     ids = [summary["id"] for summary in sorted(found, key=lambda summary: summary["number"])]
     for request in ids:
         until_kept(server, request)
@@ -62,7 +62,7 @@ def talk(server: ServerProcess) -> Talk:
 def until_kept(server: ServerProcess, request: str) -> None:
     """An end state is kept behind the answer, a little later than the client has it."""
     deadline = time.monotonic() + 60
-    while not httpx.get(f"{server.url}/inspect/api/requests/{request}/context", timeout=20).json()["cache_id"]:
+    while not httpx.get(f"{server.url}/inspect/api/requests/{request}/context", timeout=60).json()["cache_id"]:
         assert time.monotonic() < deadline, f"the end state of {request} was not kept"
         time.sleep(0.02)
 

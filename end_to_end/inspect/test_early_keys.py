@@ -105,5 +105,5 @@ def test_what_is_run_is_what_is_written(inspect: Open, server: ServerProcess) ->
     page.get_by_role("link", name="Open it as a request").click()
     expect(page.locator("h1")).to_contain_text("Request")
     request = page.url.rsplit("/", 1)[1]
-    sent = httpx.get(f"{server.url}/inspect/api/requests/{request}/wire", timeout=20).json()["request"]["body"]
+    sent = httpx.get(f"{server.url}/inspect/api/requests/{request}/wire", timeout=60).json()["request"]["body"]
     assert "The very last words" in sent

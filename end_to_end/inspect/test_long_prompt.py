@@ -156,7 +156,7 @@ def test_the_end_of_a_long_prompt_is_reached_and_linked(long: InspectorPage) -> 
 
 
 def test_tokens_are_fetched_by_the_page(long: InspectorPage, server: ServerProcess, long_request: str) -> None:
-    total = httpx.get(f"{server.url}/inspect/api/requests/{long_request}/tokens?start=0&end=1", timeout=20).json()["total"]
+    total = httpx.get(f"{server.url}/inspect/api/requests/{long_request}/tokens?start=0&end=1", timeout=60).json()["total"]
 
     asked: list[str] = []
     long.page.on("request", lambda request: asked.append(request.url) if "/tokens?" in request.url else None)
