@@ -8,13 +8,14 @@ import pytest
 
 from tests.server.fake_engine import FakeEngine
 from zllm_ref.config import ServerSettings
+from zllm_ref.server import Inspect
 from zllm_ref.server.app import bind, create_app, make_server
 
 
 class RunningServer:
     """A real uvicorn server in a thread, on a free loopback port."""
 
-    def __init__(self, engine: FakeEngine, settings: ServerSettings) -> None:
+    def __init__(self, engine: FakeEngine, settings: ServerSettings, inspect: Inspect | None = None) -> None:
         self.engine = engine
         ready = threading.Event()
         address: list[tuple[str, int]] = []
@@ -23,7 +24,7 @@ class RunningServer:
             address.append((host, port))
             ready.set()
 
-        self._server = make_server(create_app(engine, settings), settings, on_ready)
+        self._server = make_server(create_app(engine, settings, inspect), settings, on_ready)
         sockets = [bind("127.0.0.1", 0)]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets)), daemon=True)
         self._thread.start()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zllm_ref.canonical.request import Request
-from zllm_ref.inspector.record import Arrival, Record, State
+from zllm_ref.inspector.record import Arrival, Record
 
 if TYPE_CHECKING:
     from zllm_ref.engine.bridge import Prompt
@@ -83,13 +83,6 @@ class Recorder:
             self._records[request_id] = record
         self._touch(record, 1000 + len(record.raw))
         return record
-
-    def refuse(self, request_id: str, status: int, text: str, message: str) -> None:
-        """The request was answered with an error before anything else."""
-        record = self.get(request_id)
-        if record is not None:
-            record.on_body(status, text)
-            record.on_end(State.REFUSED, message)
 
     def open(self, request: Request, prompt: Prompt, prompt_ids: NDArray[np.int32], render_seconds: float) -> Record | None:
         """The engine's side of a request: of one that arrived, or of one that came in by no wire."""

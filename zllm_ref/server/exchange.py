@@ -30,7 +30,7 @@ from zllm_ref.server.auth import Caller, authenticate
 from zllm_ref.server.http_io import ClientGone, Headers, header, read_request, safe_header, send_error, send_json
 from zllm_ref.server.state import ServerState, new_request_id
 from zllm_ref.server.turn import Turn
-from zllm_ref.server.wire import AnswerStream, Call, ErrorShape, Wire
+from zllm_ref.server.wire import OUR_FAULT, AnswerStream, Call, ErrorShape, Wire
 
 _logger = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 16
@@ -72,7 +72,7 @@ class Exchange:
             await self._refuse(error)
         except Exception:
             _logger.exception("request=%s failed", self.request_id)
-            await self._refuse(ApiError(ErrorKind.INTERNAL, "The server failed on this request. The fault is ours."))
+            await self._refuse(ApiError(ErrorKind.INTERNAL, OUR_FAULT))
 
     async def _refuse(self, error: ApiError) -> None:
         if not self._has_started:

@@ -1,11 +1,11 @@
-"""What the server tells the recorder, where there is one: how a request came in, and how it was refused."""
+"""What the server tells the recorder, where there is one: how a request came in, and how one ended that did not end well."""
 
 from __future__ import annotations
 
 from starlette.types import Scope
 
-from zllm_ref.canonical.error import ApiError
-from zllm_ref.inspector import Arrival, Record, Recorder
+from zllm_ref.canonical.error import ApiError, ErrorKind
+from zllm_ref.inspector import Arrival, Record, Recorder, State
 from zllm_ref.server.wire import ErrorShape
 
 _GENERATING = {
@@ -39,5 +39,14 @@ def arrived(recorder: Recorder | None, scope: Scope, request_id: str, owner: str
 
 def refused(recorder: Recorder | None, errors: ErrorShape, error: ApiError, request_id: str) -> None:
     """The request was answered with an error and nothing else."""
-    if recorder is not None:
-        recorder.refuse(request_id, errors.status_of(error), errors.render(error, request_id), error.message)
+    record = recorder.get(request_id) if recorder is not None else None
+    if record is not None:
+        record.on_body(errors.status_of(error), errors.render(error, request_id))
+        record.on_end(end_of(error), error.message)
+
+
+def end_of(error: BaseException | None) -> State:
+    """Whose fault an end is: ours (failed), the request's or the hour's (refused), nobody's (the client has gone)."""
+    if isinstance(error, ApiError):
+        return State.FAILED if error.kind is ErrorKind.INTERNAL else State.REFUSED
+    return State.FAILED if isinstance(error, Exception) else State.CANCELLED

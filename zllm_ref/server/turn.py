@@ -25,8 +25,9 @@ from zllm_ref.server.answer import Answer
 from zllm_ref.server.engine_port import Generation
 from zllm_ref.server.event_queue import EventQueue
 from zllm_ref.server.guard import Guard
+from zllm_ref.server.recording import end_of
 from zllm_ref.server.state import ServerState
-from zllm_ref.server.wire import AnswerStream, Call, Wire
+from zllm_ref.server.wire import OUR_FAULT, AnswerStream, Call, Wire
 
 
 class Turn:
@@ -51,19 +52,20 @@ class Turn:
         try:
             self._generation = await self._submit()
         except BaseException as error:
-            self._show_end(State.REFUSED if isinstance(error, ApiError) else State.CANCELLED, error)
-            self._close("error" if isinstance(error, ApiError) else "cancelled")
+            self._show_end(end_of(error), error)
+            self._close("error" if isinstance(error, Exception) else "cancelled")
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        is_ok = self._answer.is_ended and self._answer.error is None
+        is_ok = self._answer.is_ended and self._answer.error is None and not isinstance(error, Exception)
         assert self._generation is not None
         if not is_ok:
             self._generation.cancel()
-        failure = self._answer.error or (error if isinstance(error, ApiError) else None)
+        # what had begun and did not come to its end has failed, whoever is to blame; unless nobody wanted the rest
+        failure = self._answer.error or (error if isinstance(error, Exception) else None)
         self._show_end(State.ENDED if is_ok else State.FAILED if failure is not None else State.CANCELLED, failure)
-        self._close("ok" if is_ok else "error" if self._answer.error is not None or isinstance(error, ApiError) else "cancelled")
+        self._close("ok" if is_ok else "error" if failure is not None else "cancelled")
 
     @property
     def is_ended(self) -> bool:
@@ -137,7 +139,8 @@ class Turn:
 
     def _show_end(self, end: State, error: BaseException | None) -> None:
         if self.record is not None:
-            self.record.on_end(end, error.message if isinstance(error, ApiError) else None)
+            message = error.message if isinstance(error, ApiError) else OUR_FAULT if isinstance(error, Exception) else None
+            self.record.on_end(end, message)
 
     async def _submit(self) -> Generation:
         """In a thread: rendering and encoding block. One that is cancelled meanwhile still cancels what it started."""

@@ -36,7 +36,7 @@ from zllm_ref.server.http_io import header, send_error
 from zllm_ref.server.responses_api import fitted, keep_response
 from zllm_ref.server.state import ServerState, new_request_id
 from zllm_ref.server.turn import Turn, last_of
-from zllm_ref.server.wire import RESPONSES, RESPONSES_ERRORS
+from zllm_ref.server.wire import OUR_FAULT, RESPONSES, RESPONSES_ERRORS
 
 _logger = logging.getLogger(__name__)
 _MAX_WAITING = 64
@@ -179,7 +179,7 @@ class Connection:
             await self._tell(render_websocket_error(error, stream_id=lane.name))
         except Exception:
             _logger.exception("a response on a WebSocket failed")
-            failure = ApiError(ErrorKind.INTERNAL, "The server failed on this request. The fault is ours.")
+            failure = ApiError(ErrorKind.INTERNAL, OUR_FAULT)
             await self._tell(render_websocket_error(failure, stream_id=lane.name))
         return None
 

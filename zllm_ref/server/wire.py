@@ -17,6 +17,9 @@ from zllm_ref.protocols.openai_chat import error as chat_error
 from zllm_ref.protocols.openai_responses import error as responses_error
 from zllm_ref.protocols.sse import KEEP_ALIVE, Frame
 
+OUR_FAULT = "The server failed on this request. The fault is ours."
+"""All that a client is told of it: the log has the rest."""
+
 
 class Call(Protocol):
     """A parsed request of any protocol."""
