@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -95,3 +97,116 @@ async def test_a_seventeenth_stream_is_refused(stage: Stage) -> None:
             answer = await asyncio.wait_for(client.get("/inspect/api/events"), 5)
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "too_many"
+
+
+class Page:
+    """One page that listens, in ASGI itself: what it does at its first piece of news is how its stream ends."""
+
+    def __init__(self, stage: Stage, way: str = "stays") -> None:
+        self._stage = stage
+        self._way = way
+        self._gone = asyncio.Event()
+        self._was_asked = False
+        self.status = 0
+        self.has_news = asyncio.Event()
+        if way == "was never there":
+            self._gone.set()
+
+    async def listen(self) -> None:
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+            "path": "/inspect/api/events", "raw_path": b"/inspect/api/events", "query_string": b"alternatives=1",
+            "headers": [(b"host", b"127.0.0.1:8000")], "client": (self._stage.host, 1), "server": ("127.0.0.1", 8000),
+            "root_path": "", "app": self._stage.app,
+        }  # fmt: skip
+        await self._stage.app(scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._was_asked:
+            self._was_asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self._way == "is cut off before the news":
+                raise OSError("planted: no connection")
+        elif message.get("body"):
+            self.has_news.set()
+            if self._way == "leaves":
+                self._gone.set()
+            if self._way == "is cut off":
+                raise OSError("planted: no connection")
+
+
+async def end_one(stage: Stage, way: str) -> None:
+    page = Page(stage, way)
+    task = asyncio.create_task(page.listen())
+    if way == "is cancelled":
+        await asyncio.wait_for(page.has_news.wait(), 10)
+        task.cancel()
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+    assert task.done()
+
+
+@pytest.mark.parametrize(
+    "way", ["leaves", "was never there", "is cut off", "is cut off before the news", "is cancelled", "is told nothing"]
+)
+async def test_a_stream_gives_its_place_back_however_it_ends(stage: Stage, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("planted: no news can be made")
+
+    with monkeypatch.context() as patch:
+        if way == "is told nothing":
+            patch.setattr(stage.inspector, "requests", broken)
+        for _ in range(17):
+            await end_one(stage, way)
+
+    assert stage.recorder.num_watchers == 0
+    async with events(stage) as news:
+        assert (await anext(news))[0] == "requests"
+
+
+async def test_of_twenty_streams_at_once_sixteen_are_served(stage: Stage) -> None:
+    pages = [Page(stage) for _ in range(20)]
+    tasks = [asyncio.create_task(page.listen()) for page in pages]
+    async with asyncio.timeout(20):
+        while not all(page.status for page in pages):
+            await asyncio.sleep(0.005)
+    served = [page for page in pages if page.status == 200]
+    assert stage.recorder.num_watchers == len(served) == 16
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert stage.recorder.num_watchers == 0
+
+
+async def test_a_request_that_cannot_be_explained_hides_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    questions = [[{"role": "user", "content": text}] for text in ("One thing?", "Another thing?", "No thing?", "All things?")]
+    names = [(await stage.chat(question))[0] for question in questions[:3]]
+    honest = stage.inspector._prefix
+
+    def prefix(view: Any, caller: Any) -> Any:
+        if view.record.request_id == names[1]:
+            raise ArithmeticError("planted: no cause can be found")
+        return honest(view, caller)
+
+    monkeypatch.setattr(stage.inspector, "_prefix", prefix)
+    explained: dict[str, Any] = {}
+    async with events(stage) as news:
+        async for kind, data in news:
+            explained |= {one["id"]: one["cause"] for one in data.get("requests", ()) if kind == "requests"}
+            if explained.get(names[0]) is not None and explained.get(names[2]) is not None:
+                break
+        late, _ = await stage.chat(questions[3])
+        async for kind, data in news:
+            if kind == "requests" and any(one["id"] == late and one["cause"] is not None for one in data["requests"]):
+                break
+
+    assert explained[names[1]] is None
+    assert caplog.text.count("has no cause that could be found") == 1

@@ -6,6 +6,7 @@ calls them in a thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from zllm_ref.inspector.token_panels import segments, tokens
 from zllm_ref.inspector.view import Held, View
 from zllm_ref.inspector.wire_panel import wire
 
+_log = logging.getLogger(__name__)
 _MOST_VIEWS = 4
 _CAUSES_A_LOOK = 4
 """Requests whose cause is worked out for one look at the list: the rest comes with the next."""
@@ -90,7 +92,13 @@ class Inspector:
         """Works out a few causes that nobody has looked at yet, newest first; each is a change of its request."""
         waiting = [one for one in self._recorder.records(caller.owner) if "cause" not in one.facts and one.state.is_final]
         for record in waiting[::-1][:_CAUSES_A_LOOK]:
-            self._note_facts(record, caller)
+            try:
+                self._note_facts(record, caller)
+            except InspectProblem:
+                raise  # the model is not there yet: later
+            except Exception:  # noqa: BLE001  one that cannot be explained hides no other; the log has it
+                _log.exception("request=%s has no cause that could be found", record.request_id)
+                record.note("cause", None)
 
     def _note_facts(self, record: Record, caller: Caller) -> None:
         cause = None

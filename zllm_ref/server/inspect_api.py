@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import ipaddress
 import json
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from zllm_ref.canonical.error import ApiError
 from zllm_ref.inspector import Recorder
@@ -32,6 +34,7 @@ from zllm_ref.server.state import ServerState
 if TYPE_CHECKING:
     from zllm_ref.inspector.inspector import Caller, Inspector
 
+_logger = logging.getLogger(__name__)
 _MOST_STREAMS = 16
 _MOST_BODY_BYTES = 2 << 20
 _NEWS_SECONDS = 0.2
@@ -233,34 +236,33 @@ class InspectRoutes:
         except InspectProblem as problem:
             return _problem(problem)
         watches = request.query_params.get("alternatives") == "1"
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        return StreamingResponse(self._news(request, caller, watches), media_type="text/event-stream", headers=headers)
+        self._count_streams(1, watches)
+        return _NewsResponse(self._news(request, caller), lambda: self._count_streams(-1, watches))
 
-    async def _news(self, request: Request, caller: Caller, watches: bool) -> AsyncIterator[bytes]:
+    def _count_streams(self, more: int, watches: bool) -> None:
+        assert self._state.recorder is not None
+        self._num_streams += more
+        self._state.recorder.num_watchers += more * watches
+
+    async def _news(self, request: Request, caller: Caller) -> AsyncGenerator[bytes]:
         """Looks every fifth of a second whether something changed: nobody who serves is ever asked to tell."""
         recorder = self._state.recorder
         assert recorder is not None
-        self._num_streams += 1
-        recorder.num_watchers += watches
         seen, gauge, ticks = 0, "", 0
-        try:
-            while not self._state.is_closing and not await request.is_disconnected():
-                if ticks == 0 or recorder.latest != seen:
-                    news = await self._state.in_thread(partial(self._inspector.requests, caller, seen))
-                    seen = news["cursor"]
-                    if ticks == 0 or news["requests"] or news["gone"]:
-                        yield _event("requests", dump(news))
-                    await self._state.in_thread(partial(self._find_causes, caller))
-                if ticks % _GAUGE_TICKS == 0 and (text := await self._state.in_thread(partial(self._gauge, caller))) != gauge:
-                    gauge = text
-                    yield _event("cache", text)
-                if ticks % _KEEP_ALIVE_TICKS == 0:
-                    yield b": keep-alive\n\n"
-                ticks += 1
-                await asyncio.sleep(_NEWS_SECONDS)
-        finally:
-            self._num_streams -= 1
-            recorder.num_watchers -= watches
+        while not self._state.is_closing and not await request.is_disconnected():
+            if ticks == 0 or recorder.latest != seen:
+                news = await self._state.in_thread(partial(self._inspector.requests, caller, seen))
+                seen = news["cursor"]
+                if ticks == 0 or news["requests"] or news["gone"]:
+                    yield _event("requests", dump(news))
+                await self._state.in_thread(partial(self._find_causes, caller))
+            if ticks % _GAUGE_TICKS == 0 and (text := await self._state.in_thread(partial(self._gauge, caller))) != gauge:
+                gauge = text
+                yield _event("cache", text)
+            if ticks % _KEEP_ALIVE_TICKS == 0:
+                yield b": keep-alive\n\n"
+            ticks += 1
+            await asyncio.sleep(_NEWS_SECONDS)
 
     def _find_causes(self, caller: Caller) -> None:
         try:
@@ -297,6 +299,23 @@ class InspectRoutes:
             return Response(status_code=304, headers=headers)
         suffix = name[name.rfind(".") :]
         return Response(data, media_type=_TYPES.get(suffix, "application/octet-stream"), headers=headers)
+
+
+class _NewsResponse(StreamingResponse):
+    """Gives its place back however it ends: told to go, left by its client, broken off, or never begun."""
+
+    def __init__(self, news: AsyncGenerator[bytes], release: Callable[[], None]) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(news, media_type="text/event-stream", headers=headers)
+        self._news = news
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()
+            await self._news.aclose()
 
 
 def _static_file(name: str) -> Traversable | None:
