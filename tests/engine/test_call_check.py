@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -167,16 +166,23 @@ def test_the_judge_tells_right_from_wrong(schema: dict[str, Any], right: object,
     assert "$.v" in (problem(schema, wrong) or "")
 
 
-def test_a_clients_expression_or_reference_costs_neither_time_nor_a_look_at_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_expression_is_never_run_and_its_reference_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr("urllib.request.urlopen", asked.append)
-    started = time.monotonic()
+    honest = re.search
+
+    def search(pattern: Any, text: str, flags: int = 0) -> Any:
+        if pattern == "^(a+)+$":  # it would take longer than anybody waits
+            asked.append(pattern)
+            return None
+        return honest(pattern, text, flags)
+
+    monkeypatch.setattr(re, "search", search)
 
     assert problem({"pattern": "^(a+)+$", "not": {"const": 1}}, "a" * 40 + "!") is None
     assert problem({"patternProperties": {"^(a+)+$": False}, "additionalProperties": False}, {"a" * 40 + "!": 1}) is None
     assert problem({"$ref": "http://127.0.0.1:9/schema.json"}, 1) is None
 
-    assert time.monotonic() - started < 2
     assert asked == []
 
 

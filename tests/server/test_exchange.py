@@ -11,13 +11,16 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.conftest import RunningServer, Serve
 from tests.server.fake_engine import EchoEngine, FakeEngine, Say
 from tests.server.test_errors import GENERATING, PATHS, client
 from zllm_ref.canonical.event import TextDelta
+from zllm_ref.config import ServerSettings
 from zllm_ref.protocols.openai_chat.stream import Stream
 from zllm_ref.protocols.sse import Frame
+from zllm_ref.server.app import create_app
 
 LONG = (Say("text", "abc" * 2000),)
 BILLING = "x-anthropic-billing-header: cc_version=1;"
@@ -82,13 +85,26 @@ def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
     ],
 )
 async def test_a_long_prefill_is_bridged_by_signs_of_life(path: str, sign: str) -> None:
-    gate = threading.Event()
-    threading.Timer(0.2, gate.set).start()
-    async with client(FakeEngine(gate=gate), heartbeat_seconds=0.03) as http:
+    gate, signs = threading.Event(), list[bytes]()
+    app = create_app(FakeEngine(gate=gate), ServerSettings(heartbeat_seconds=0.001))
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, whose engine begins to speak after the third sign of life."""
+
+        async def pass_on(message: Message) -> None:
+            if message.get("body") == sign.encode():
+                signs.append(message["body"])
+            if len(signs) == 3:
+                gate.set()
+            await send(message)
+
+        await app(scope, receive, pass_on)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=watched), base_url="http://test") as http:
         response = await http.post(path, json={**PATHS[path], "stream": True})
 
-    assert response.text.startswith(sign)
-    assert response.text.count(sign) >= 3
+    assert len(signs) >= 3
+    assert response.text.startswith(3 * sign)
     assert "Hel" in response.text
 
 
