@@ -27,10 +27,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("draft", help="train a drafter, test a drafter")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     train = actions.add_parser("train", help="train a block drafter (dspark) on the model's own answers")
-    _add_common(train, new_tokens=96)
+    _add_common(train, new_tokens=160)
     train.add_argument("--out", type=Path, default=None, help="default: where --draft dspark looks for this model's drafter")
-    train.add_argument("--prompts", type=positive, default=840)
-    train.add_argument("--steps", type=positive, default=640)
+    train.add_argument("--prompts", type=positive, default=4000)
+    train.add_argument("--steps", type=positive, default=1500)
     train.add_argument(
         "--answers", type=Path, default=None, help="keep the recorded answers in this file, reuse them if it is there"
     )

@@ -55,9 +55,23 @@ _TOPICS = (
     "the internet;coffee;whales;mountain climbing;the moon landing;plate tectonics;Shakespeare;machine learning;yoga;democracy;"
     "the Amazon rainforest;recycling;bicycles;ancient Egypt;the immune system;inflation;wind turbines;penguins;gardening;"
     "the Silk Road;DNA;basketball;public libraries;tea;earthquakes;the piano;supply and demand;sleep;dolphins;hydrogen;"
-    "the Eiffel Tower;oil painting;budgeting;time management;wolves;the stock market;glaciers;vitamins;train travel;lighthouses;"
-    "origami;the periodic table;cheese;rainbows;job interviews;castles;beekeeping;camping;the Pacific Ocean;poetry;robots;"
-    "elephants;healthy breakfasts;meditation;the Olympic Games"
+    "the Eiffel Tower;oil painting;budgeting;time management;wolves;the stock market;glaciers;vitamins;train travel;"
+    "lighthouses;origami;the periodic table;cheese;rainbows;job interviews;castles;beekeeping;camping;the Pacific Ocean;poetry;"
+    "robots;elephants;healthy breakfasts;meditation;the Olympic Games;the Great Wall of China;hurricanes;butterflies;"
+    "the telephone;nuclear power;astronauts;football;classical music;coral;cactuses;the American Civil War;antibiotics;"
+    "magnetism;email;chocolate;sharks;swimming;the space shuttle;fossils;Leonardo da Vinci;computer networks;dance;elections;"
+    "deserts;composting;airplanes;ancient Greece;allergies;interest rates;dams;owls;houseplants;the Vikings;evolution;tennis;"
+    "museums;rice;tsunamis;the guitar;taxes;dreams;octopuses;oxygen;the Statue of Liberty;photography;saving money;teamwork;"
+    "bears;insurance;rivers;protein;subways;bridges;paper;chemical reactions;wine;clouds;public speaking;cathedrals;ants;"
+    "hiking;the Arctic;theater;drones;giraffes;lunch boxes;stress;the World Cup;the Renaissance;cells;fire safety;"
+    "steam engines;the solar system;telescopes;spiders;radio;batteries;geothermal energy;the lungs;card games;opera;mangroves;"
+    "pancakes;the Cold War;blood donation;friction;search engines;sugar;seals;surfing;satellites;tides;Mozart;databases;ballet;"
+    "good manners;savannas;water treatment;sailing ships;the Aztecs;the common cold;unemployment;tunnels;parrots;"
+    "vegetable soup;the Middle Ages;genetics;volleyball;bookstores;potatoes;avalanches;the violin;credit cards;memory;crabs;"
+    "carbon;the Golden Gate Bridge;sculpture;planning a party;leadership;foxes;mortgages;lakes;calcium;buses;windmills;glass;"
+    "acids;salt;fog;negotiation;pyramids;moths;fishing;Antarctica;film making;smart phones;lions;school lunches;patience;"
+    "the Tour de France;spring;the metric system;hot air balloons;national parks;kindness;mathematics;frogs;cooking pasta;"
+    "knitting;maps"
 )
 _QUESTIONS = (
     "What is {0}?;Explain {0} to a ten-year-old child.;Write a short paragraph about {0}.;Give me five facts about {0}.;"
@@ -75,7 +89,16 @@ _TASKS = (
     "reads a file and prints its lines;computes the average of a list;finds the longest word of a sentence;"
     "computes the Fibonacci numbers;counts the vowels of a string;flattens a nested list;swaps two variables;"
     "generates a random password;computes the greatest common divisor;checks whether a year is a leap year;"
-    "squares every number of a list;finds the second largest number;capitalizes every word of a sentence"
+    "squares every number of a list;finds the second largest number;capitalizes every word of a sentence;"
+    "multiplies two matrices;counts how often each letter occurs;rotates a list by k places;computes the power of a number;"
+    "finds the smallest element of a list;joins a list of words with commas;converts kilometers to miles;sorts words by length;"
+    "checks whether two strings are anagrams;computes the sum of the digits of a number;reverses a list;finds a substring;"
+    "computes the area of a circle;converts a number to binary;removes the spaces of a string;counts the lines of a file;"
+    "finds the common elements of two lists;implements a stack;implements binary search;prints a multiplication table;"
+    "checks whether a list is sorted;computes the median of a list;splits a text into sentences;replaces a word in a text;"
+    "validates an email address;computes compound interest;prints a triangle of stars;counts the even numbers of a list;"
+    "converts a string to a list of characters;parses a date;rolls two dice;implements a queue;"
+    "picks a random element of a list;computes the distance between two points;transposes a matrix;writes a list to a file"
 )
 _CODE = (
     "Write a Python function that {0}.;Write a Python function that {0}, with a docstring and an example.;"
@@ -84,7 +107,12 @@ _CODE = (
 _THINGS = (
     "fruits;European capitals;programming languages;musical instruments;kitchen tools;sports;dog breeds;"
     "animals that live in the sea;planets and moons;classic novels;healthy snacks;board games;vegetables;American states;"
-    "inventors;kinds of trees;birthday gifts;office supplies;famous painters;colors;birds;breakfast dishes;rivers;occupations"
+    "inventors;kinds of trees;birthday gifts;office supplies;famous painters;colors;birds;breakfast dishes;rivers;occupations;"
+    "desserts;Asian capitals;operating systems;card games;garden tools;water sports;cat breeds;insects;constellations;"
+    "fairy tales;soups;video games;spices;countries of Africa;scientists;flowers;party games;school subjects;famous composers;"
+    "shapes;reptiles;lunch dishes;mountains;hobbies;vehicles;kinds of cheese;pieces of furniture;web browsers;"
+    "chemical elements;kinds of weather;morning habits;ways to save water;materials;fabrics;holidays;monuments;kinds of pasta;"
+    "safety rules;camping items;fish"
 )
 _LISTS = (
     "List ten {0}.;Make a bulleted list of {0} with one sentence each.;Make a table of five {0} in Markdown.;"
@@ -92,13 +120,20 @@ _LISTS = (
 )
 _OBJECTS = (
     "a person;a book;a car;a recipe;a city;a song;a flight;a movie;a hotel;a weather report;a product in a shop;a student;"
-    "a company;a phone call;a football match;a pet;a calendar event;an order"
+    "a company;a phone call;a football match;a pet;a calendar event;an order;a restaurant;a laptop;a train ticket;a playlist;"
+    "a museum;a bank account;an email;a house for rent;a podcast;a workout;a teacher;a concert;a doctor's appointment;"
+    "a tennis match;a garden;a meeting;an invoice;a newspaper article;a video game;a bicycle;a planet;a job offer;"
+    "a shopping list;a university course;a bus stop;a painting;a sensor reading;a chat message"
 )
 _JSON = (
     "Return a JSON object that describes {0}.;Give me an example of {0} as JSON with at least four keys.;"
     "Write a JSON array of three objects, each of which describes {0}.;Write a YAML document that describes {0}."
 )
-_PLACES = "Paris;Tokyo;Cairo;Lima;Oslo;Nairobi;Berlin;Sydney;Boston;Mumbai;Rome;Dublin"
+_PLACES = (
+    "Paris;Tokyo;Cairo;Lima;Oslo;Nairobi;Berlin;Sydney;Boston;Mumbai;Rome;Dublin;Madrid;Athens;Toronto;Seoul;Vienna;Helsinki;"
+    "Lagos;Chicago;Prague;Lisbon;Warsaw;Bangkok;Denver;Quito;Zurich;Budapest;Jakarta;Seattle;Naples;Hanoi;Bogota;Stockholm;"
+    "Dubai;Glasgow"
+)
 _CALLS = (
     'You have the function get_weather(city, unit). Write the call as JSON with the keys "name" and "arguments" for {0}.;'
     "You have the function find_hotel(city, nights, stars). Answer only with a JSON call of it for two nights in {0}.;"

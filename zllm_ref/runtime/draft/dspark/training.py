@@ -37,7 +37,7 @@ _COMPUTED_IN = torch.bfloat16
 class TrainingPlan:
     """How long and how fast."""
 
-    num_steps: int = 640
+    num_steps: int = 1500
     answers_per_step: int = 16
     blocks_per_answer: int = 16
     matrix_rate: float = 0.02
