@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from end_to_end.inspect.conversations import Talk
@@ -79,6 +80,26 @@ def test_another_family_writes_another_template(inspect: Open) -> None:
     inspector.scroll("segments", "start")
     expect(inspector.panel("segments")).to_contain_text("<|start|>", timeout=90_000)  # 200,000 entries are read first
     inspector.word("segments", "<|channel|>")
+
+
+@pytest.mark.parametrize(
+    ("locale", "said", "told"),
+    [
+        ("en-GB", "counted with the served model's", "This template never shows the tools"),
+        ("zh-CN", "以所服务模型的分词器计数", "此模板从不向模型展示工具"),
+    ],
+)
+def test_a_tokenizer_that_stands_in_and_tools_that_are_left_out_are_told(
+    inspect: Open, locale: str, said: str, told: str
+) -> None:
+    page = inspect("playground", locale=locale).page
+    settled(page)
+
+    page.locator(".family-choice select").select_option("glm-4.5")
+    expect(page.locator(".tokenizer.stand-in")).to_contain_text(said)
+    page.locator(".family-choice select").select_option("deepseek-v3")
+    expect(page.locator(".tokenizer.stand-in")).to_have_count(0)
+    expect(page.locator(".result .note", has_text=told)).to_be_visible()
 
 
 def test_tools_and_calls_that_are_no_json_are_told(inspect: Open) -> None:

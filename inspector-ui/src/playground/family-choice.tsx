@@ -32,7 +32,7 @@ export function FamilyChoice({ families }: { families: readonly Family[] }) {
       <span class={`tokenizer ${tokenizer.is_real ? "" : "stand-in"}`}>
         {tokenizer.is_real
           ? t("play.realTokenizer", { name: tokenizer.vocabulary_size === null ? tokenizer.name : `${tokenizer.name} (${count(tokenizer.vocabulary_size, locale.value)})` })
-          : t("play.otherTokenizer", { name: tokenizer.name, note: tokenizer.note ?? "" })}
+          : t("play.otherTokenizer")}
       </span>
     </div>
   );
