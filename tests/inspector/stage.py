@@ -68,7 +68,7 @@ class Stage:
     async def settled(self, name: str) -> None:
         """The runtime keeps the end state after the last word is out: waits for that."""
         record = self.recorder.get(name)
-        deadline = asyncio.get_running_loop().time() + 10
+        deadline = asyncio.get_running_loop().time() + 60
         while record is not None and record.report is not None and record.timings is None:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.002)

@@ -41,6 +41,7 @@ class ChoiceAnswer:
 
     `known_markers`: those that the parser reads; every other marker is dropped, whatever made the model say it (CH20).
     `refusal_after`: the text beyond so many characters is a refusal. `check`: judges a call before its end is sent.
+    `logs` False: an answer that was read before is read again, and what was wrong with it was said then.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class ChoiceAnswer:
         known_markers: frozenset[str] = frozenset(),
         refusal_after: int | None = None,
         check: CallCheck | None = None,
+        logs: bool = True,
     ) -> None:
         self._check = check
+        self._logs = logs
         self._refusal_after = refusal_after
         self._text_length = 0
         self._known_markers = known_markers
@@ -170,14 +173,18 @@ class ChoiceAnswer:
                 started = self._started[event.ordinal]
                 wrong = self._check.problem_of(started.namespace, started.name, event.arguments) if self._check else None
                 if wrong is not None:
-                    _log.info("request=%s call of %s is invalid: %s", self._call_scope[1], started.name, wrong)
+                    self._remark(f"call of {started.name} is invalid: {wrong}")
                     return []
                 self._finished[event.ordinal] = event.arguments
                 return [ToolCallFinished(event.ordinal, event.arguments, choice)]
             case parsed.Diagnostic():
-                _log.info("request=%s parser %s: %s", self._call_scope[1], event.kind, event.message)
+                self._remark(f"parser {event.kind}: {event.message}")
                 return []
         return []
+
+    def _remark(self, text: str) -> None:
+        if self._logs:
+            _log.info("request=%s %s", self._call_scope[1], text)
 
     def _text_delta(self, text: str) -> list[Event]:
         if not text:

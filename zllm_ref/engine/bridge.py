@@ -177,9 +177,8 @@ class Engine:
 
     def reader(self, request: Request, starts_in_reasoning: bool) -> ChoiceAnswer:
         """Reads the ids of the first choice as they were read when they came: for whoever looks at an answer again."""
-        return self._answer(
-            request, self.loaded, Prompt((), (), starts_in_reasoning), 0, self.fence_of(request, starts_in_reasoning)
-        )
+        prompt, fence = Prompt((), (), starts_in_reasoning), self.fence_of(request, starts_in_reasoning)
+        return self._answer(request, self.loaded, prompt, 0, fence, logs=False)
 
     def fence_of(self, request: Request, starts_in_reasoning: bool) -> TokenFence | None:
         """The fence of such a request, new: for whoever walks an answer again."""
@@ -191,7 +190,9 @@ class Engine:
         return loaded.dialect.replay(loaded.answers, f"{loaded.identity}\0{cache_namespace(request)}")
 
     @staticmethod
-    def _answer(request: Request, loaded: Loaded, prompt: Prompt, choice: int, fence: TokenFence | None) -> ChoiceAnswer:
+    def _answer(
+        request: Request, loaded: Loaded, prompt: Prompt, choice: int, fence: TokenFence | None, *, logs: bool = True
+    ) -> ChoiceAnswer:
         readable: tuple[Tool, ...] = () if isinstance(request.tool_choice, ToolChoiceNone) else request.tools
         parser = loaded.dialect.parser(readable, starts_in_reasoning=prompt.starts_in_reasoning, mode=ParseMode.STRICT)
         layout = loaded.dialect.definition.reasoning
@@ -209,6 +210,7 @@ class Engine:
             frozenset(known),
             refusal_after=refusal_after,
             check=None if is_held else CallCheck(readable, loaded.fences),
+            logs=logs,
         )
 
     def _choices(self, request: Request, loaded: Loaded, prompt: Prompt) -> tuple[tuple[ChoicePlan, ...], TokenFence | None]:
