@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.engine.conversation import ask, new_engine, request
+from zllm_ref.config import DraftSettings
 from zllm_ref.engine.script import SCRIPTED_TEXT
 
+GUESSES = DraftSettings("prompt_lookup", 5)
 PLACES = ("open", "on_started", "on_tokens", "on_round", "on_ended", "on_closed")
 
 
@@ -40,7 +42,7 @@ class Watcher:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_observer_that_raises_hears_nothing_more_and_the_answer_is_whole(place: str, caplog: pytest.LogCaptureFixture) -> None:
-    engine, watcher = new_engine(), Watcher(place)
+    engine, watcher = new_engine(draft=GUESSES), Watcher(place)
     observer: Any = watcher
     engine.observer = observer
     try:
@@ -55,8 +57,9 @@ def test_an_observer_that_raises_hears_nothing_more_and_the_answer_is_whole(plac
     assert f"planted fault of an onlooker in {place}" in caplog.text
 
 
-def test_an_honest_observer_hears_everything_in_order() -> None:
-    engine, watcher = new_engine(), Watcher("nowhere")
+@pytest.mark.parametrize("draft", [GUESSES, DraftSettings()], ids=["guesses", "plain"])
+def test_an_honest_observer_hears_everything_in_order_and_of_rounds_where_somebody_guesses(draft: DraftSettings) -> None:
+    engine, watcher = new_engine(draft=draft), Watcher("nowhere")
     observer: Any = watcher
     engine.observer = observer
     try:
@@ -64,4 +67,4 @@ def test_an_honest_observer_hears_everything_in_order() -> None:
     finally:
         engine.close()
 
-    assert list(dict.fromkeys(watcher.heard)) == list(PLACES)
+    assert list(dict.fromkeys(watcher.heard)) == [place for place in PLACES if place != "on_round" or draft is GUESSES]

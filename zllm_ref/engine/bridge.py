@@ -168,7 +168,7 @@ class Engine:
             ),
             namespace=cache_namespace(request),
             cache_id=request.cache.cache_id,
-            on_round=None if watcher is None else watcher.on_round,
+            on_round=None if watcher is None or loaded.drafters is None else watcher.on_round,
         )
         try:
             return loaded.loop.submit(job)

@@ -30,7 +30,7 @@ class AnswerObserver(Protocol):
         """These tokens entered the sequence in one step, the id that ends the answer included."""
 
     def on_round(self, report: RoundReport) -> None:
-        """A decode round is over; its tokens were told before."""
+        """A decode round is over; its tokens were told before. Told where somebody guesses, and nowhere else."""
 
     def on_ended(self, choice: int, reason: FinishReason) -> None:
         """No more tokens for this choice."""
@@ -80,7 +80,12 @@ class _Isolated:
         self._tell(lambda observer: observer.on_started(report))
 
     def on_tokens(self, choice: int, tokens: Sequence[SampledToken]) -> None:
-        self._tell(lambda observer: observer.on_tokens(choice, tokens))
+        if self._observer is None:
+            return
+        try:  # as `_tell` does it, for each token
+            self._observer.on_tokens(choice, tokens)
+        except Exception:  # noqa: BLE001
+            self._give_up()
 
     def on_round(self, report: RoundReport) -> None:
         self._tell(lambda observer: observer.on_round(report))
@@ -100,5 +105,8 @@ class _Isolated:
         try:
             call(self._observer)
         except Exception:  # noqa: BLE001  as in `opened`
-            _log.exception("request=%s is observed no longer", self._request_id)
-            self._observer = None
+            self._give_up()
+
+    def _give_up(self) -> None:
+        _log.exception("request=%s is observed no longer", self._request_id)
+        self._observer = None

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,7 @@ class Arrival:
         return next((value for name, value in self.headers if name == "user-agent"), "")
 
 
-@dataclass(frozen=True, slots=True)
-class SentFrame:
+class SentFrame(NamedTuple):  # as is `Step`: there is one of them for each token
     """`event_number`: which event of the first choice it was made of, counted from 0; None: of none."""
 
     at: float
@@ -75,8 +74,7 @@ class SentFrame:
     event_number: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What one step of the runtime gave: tokens [start, end) of the answer, and the guesses that were fed."""
 
     at: float
