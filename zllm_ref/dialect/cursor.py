@@ -111,7 +111,7 @@ class Cursor:
     def match(self, tags: Sequence[Tag], after: int = 0) -> Found | Wait | None:
         """The tag that stands `after` characters from here, and takes both; None: none of them does and none could.
 
-        Where two begin alike, the longer.
+        Where two begin alike, the longer, once the text shows which.
         """
         best: Found | None = None
         is_open = False
@@ -122,13 +122,15 @@ class Cursor:
                     best = Found(tag, spelling)
             elif self._could_begin(tag, self._position + after):
                 is_open = True
+        if is_open and not self._is_final:
+            return WAIT
         if best is not None:
             self.take(after + len(best.spelling))
-            return best
-        return WAIT if is_open and not self._is_final else None
+        return best
 
     def until(self, tags: Sequence[Tag], lead: str = "") -> tuple[str, Found | None]:
-        """Takes text up to the first of the tags, and the tag; without one, the text that is certainly before any.
+        """Takes text up to the first of the tags, and the tag (where two begin alike, the longer); while that is not certain,
+        the text that is certainly before any.
 
         `lead` is framing before a tag: it is held together with what could become one.
         """
@@ -137,11 +139,11 @@ class Cursor:
             found = self._search(tag)
             if found is not None and (first is None or (found[0], -len(found[1])) < (first[0], -len(first[1].spelling))):
                 first = (found[0], Found(tag, found[1]))
-        if first is not None:
+        held = 0 if self._is_final else self._held(tags)
+        if first is not None and first[0] < len(self._text) - held:  # else another may begin earlier, or be longer
             text = self.take_to(first[0])
             self.take(len(first[1].spelling))
             return text, first[1]
-        held = 0 if self._is_final else self._held(tags)
         if held and self._text.endswith(lead, self._position, len(self._text) - held):
             held += len(lead)
         return self.take_to(len(self._text) - held), None

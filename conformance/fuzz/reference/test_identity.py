@@ -106,6 +106,9 @@ def test_what_cannot_be_read_back_is_refused_and_everything_else_is(turn: Turn, 
 @example("x\n\n<TOOL_CALL>", {2, 3, 4, 5}, False, ParseMode.REPAIR)
 @example('"}}\n</tool_call></function>\n', set(), False, ParseMode.STRICT)
 @example("<|DSML|INVOKE name='get'>", {24}, False, ParseMode.REPAIR)
+@example("\n<function=\n>", set(), False, ParseMode.REPAIR)
+@example("<tool_call>\n<function=\n\\>x", set(), False, ParseMode.REPAIR)
+@example("<tool_call>\n<function=get>\n<parameter=a\n &gt;", set(), False, ParseMode.REPAIR)
 def test_any_cut_of_any_answer_gives_the_same(text: str, places: set[int], thinking: bool, mode: ParseMode) -> None:
     parts = [piece.text for piece in cut([TextPiece(text)], places)]
     for name in DEFINITIONS:
