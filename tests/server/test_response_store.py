@@ -58,6 +58,19 @@ def test_a_chain_with_a_deleted_link_is_no_chain() -> None:
     assert kept.get("b", "") is not None
 
 
+def test_a_chain_with_an_expired_link_is_no_chain_before_anybody_clears_up() -> None:
+    clock = Clock()
+    kept = store(clock=clock)
+    kept.put(row("a"))
+    clock.now += 60
+    kept.put(row("b", "a"))
+    clock.now += 60
+
+    assert kept.chain("b", "") is None
+    assert kept.get("b", "") is not None
+    assert kept.total_bytes() == 2 * row("a").size, "nothing was cleared up yet"
+
+
 def test_what_is_not_used_expires_and_what_is_used_keeps_its_beginning() -> None:
     clock = Clock()
     kept = store(clock=clock)
