@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from end_to_end.inspect.conversations import ANSWER, QUESTION, Talk
 from end_to_end.inspect.inspector_page import PANELS, InspectorPage
@@ -238,3 +238,21 @@ def test_the_same_conversation_through_the_anthropic_sdk_has_all_panels(inspect:
         expect(inspector.lit(panel)).not_to_have_count(0)
     inspector.scroll("wire")
     expect(inspector.panel("wire")).to_contain_text("message_stop")
+
+
+def test_the_panels_are_asked_for_before_it_is_known_that_they_are_there(inspect: Open, recorded: Talk) -> None:
+    inspector = inspect("cache")
+    page = inspector.page
+    held: list[Route] = []
+    page.route(re.compile(rf"/inspect/api/requests/{recorded.chat_answer}$"), lambda route: held.append(route))
+
+    with page.expect_request(re.compile("/segments$")), page.expect_request(re.compile("/wire$")):
+        inspector.open(f"requests/{recorded.chat_answer}")
+    assert len(held) == 1
+    expect(inspector.panel("wire")).to_have_count(0)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rsplit("/", 1)[-1]))
+    held[0].continue_()
+    expect(inspector.panel("wire").locator(".row").first).to_be_visible()
+    expect(inspector.panel("segments").locator(".row").first).to_be_visible()
+    assert not {"wire", "segments"} & set(asked), asked

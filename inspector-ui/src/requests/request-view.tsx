@@ -1,7 +1,7 @@
 /** One request: its figures, and three views of it. */
 import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { Detail } from "../api/contract.ts";
-import { useLoaded } from "../api/loaded.ts";
+import { askEarly, useLoaded } from "../api/loaded.ts";
 import { summaries } from "../api/live.ts";
 import { Linking, LinkingContext } from "../link/linking.ts";
 import { count, milliseconds, perSecond } from "../logic/format.ts";
@@ -15,6 +15,7 @@ import { address, go, TABS, type Tab } from "../shell/route.ts";
 import { locale, named, t } from "../text/index.ts";
 import { FirstToken, RunState } from "./requests-view.tsx";
 
+const PANELS_TO_COME = ["wire", "conversation", "segments", "context"];
 const TAB_KEYS: Record<string, Tab> = { w: "panels", p: "prefix", d: "decode" };
 
 export function RequestView({ id, tab }: { id: string; tab: Tab }) {
@@ -23,6 +24,11 @@ export function RequestView({ id, tab }: { id: string; tab: Tab }) {
   const live = summaries.value.find((summary) => summary.id === id) ?? null;
   // what a running request has grown to is asked for again when it changes state, not with each token; most have ended when they are opened
   const detail = useLoaded<Detail>(`requests/${id}`, live?.state ?? "ended").value;
+  useLayoutEffect(() => {
+    // the panels follow as soon as it is known that there are some: of a request that runs or was refused, only then
+    const mayHaveAll = live === null || (live.prompt_tokens !== null && live.total_ms !== null);
+    return tab === "panels" && mayHaveAll ? askEarly(PANELS_TO_COME.map((name) => `requests/${id}/${name}`)) : undefined;
+  }, []);
   const list = summaries.value;
   const index = list.findIndex((summary) => summary.id === id);
   const open = (offset: number) => {
