@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from end_to_end.inspect.conversations import Talk
@@ -69,9 +70,10 @@ def test_rows_that_come_late_are_marked_by_the_keys_that_came_before_them(inspec
     expect(page.locator("h1")).to_contain_text("Request")
 
 
-def test_a_panel_that_comes_late_has_the_focus_that_was_asked_for(inspect: Open, recorded: Talk) -> None:
+@pytest.mark.parametrize("held", ["/segments", "/requests/{id}"], ids=["one panel", "all of the request"])
+def test_a_panel_that_comes_late_has_the_focus_that_was_asked_for(inspect: Open, recorded: Talk, held: str) -> None:
     inspector = inspect(f"requests/{recorded.chat_answer}")
-    holding(inspector, "/segments")
+    holding(inspector, held.format(id=recorded.chat_answer))
     inspector.page.keyboard.press("3")
 
     expect(inspector.panel("segments")).to_have_count(0)
@@ -82,6 +84,7 @@ def test_a_panel_that_comes_late_has_the_focus_that_was_asked_for(inspect: Open,
 def test_a_panel_that_comes_late_takes_the_focus_from_nobody(inspect: Open, recorded: Talk) -> None:
     inspector = inspect(f"requests/{recorded.chat_answer}")
     holding(inspector, "/segments")
+    expect(inspector.page.get_by_role("checkbox")).to_be_visible()
     inspector.page.keyboard.press("3")
     inspector.page.get_by_role("checkbox").focus()
 

@@ -88,6 +88,10 @@ export class Linking {
     };
   }
 
+  get awaitedPanel(): string | null {
+    return this.awaited?.name ?? null;
+  }
+
   /** Gives a panel the focus; one that is not there yet has it when it comes, unless a person went elsewhere meanwhile. */
   focus(name: string): void {
     const panel = [...this.panels].find(({ name: other, root }) => other === name && root.tabIndex >= 0);

@@ -19,6 +19,11 @@ import { WirePanel } from "./wire-panel.tsx";
 const NAMES = ["wire", "conversation", "segments", "tokens"] as const;
 type Name = (typeof NAMES)[number];
 
+/** The panel that a digit stands for; null: none. */
+export function panelOfKey(key: string): Name | "context" | null {
+  return key >= "1" && key <= "5" ? (NAMES[Number(key) - 1] ?? "context") : null;
+}
+
 export function Panels({ detail }: { detail: Detail }) {
   const { id } = detail.summary;
   const total = detail.axis.prompt + detail.axis.output;
@@ -35,7 +40,8 @@ export function Panels({ detail }: { detail: Detail }) {
   }, [segments]);
 
   const large = useSignal<Name | null>(null);
-  const chosen = useSignal<Name>("conversation"); // on a narrow page one panel is shown at a time
+  const linking = useLinking();
+  const chosen = useSignal<Name>(NAMES.find((name) => name === linking.awaitedPanel) ?? "conversation"); // on a narrow page one panel is shown at a time
   usePanelKeys(large, (name) => (chosen.value = name), total);
 
   const text = segments.is === "there" ? segments.value.text : "";
@@ -110,10 +116,10 @@ function usePanelKeys(large: { value: Name | null }, choose: (name: Name) => voi
   useEffect(() => () => linking.unpin(), []);
   useKeys((key, event) => {
     const pinned = linking.pinned.value;
-    if (key >= "1" && key <= "5") {
-      const name = NAMES[Number(key) - 1];
-      if (name) choose(name);
-      linking.focus(name ?? "context");
+    const panel = panelOfKey(key);
+    if (panel) {
+      if (panel !== "context") choose(panel);
+      linking.focus(panel);
     } else if (key === "m") {
       const focused = document.activeElement?.closest<HTMLElement>("[data-panel]")?.dataset.panel as Name | undefined;
       large.value = large.value ? null : NAMES.find((name) => name === focused) ?? "segments";

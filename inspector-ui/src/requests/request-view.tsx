@@ -6,7 +6,7 @@ import { summaries } from "../api/live.ts";
 import { Linking, LinkingContext } from "../link/linking.ts";
 import { count, milliseconds, perSecond } from "../logic/format.ts";
 import { DecodeTab } from "../decode/decode-tab.tsx";
-import { Panels } from "../panels/panels.tsx";
+import { panelOfKey, Panels } from "../panels/panels.tsx";
 import { Shown } from "../parts/state.tsx";
 import { CauseBadge } from "../prefix/cause.tsx";
 import { PrefixTab } from "../prefix/prefix-tab.tsx";
@@ -43,7 +43,9 @@ export function RequestView({ id, tab }: { id: string; tab: Tab }) {
       go({ view: "requests" });
       return true;
     }
-    if (!(key in TAB_KEYS)) return false;
+    const panel = tab === "panels" ? panelOfKey(key) : null;
+    if (panel) linking.focus(panel); // the panels, once there, see to it themselves
+    if (panel || !(key in TAB_KEYS)) return panel !== null;
     go({ view: "request", id, tab: TAB_KEYS[key] });
     return true;
   }, 1);
