@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.checker.absence import Surfaces
-from conformance.checker.client import Client, TargetError
+from conformance.checker.client import Client, Exchange, TargetError
 from conformance.checker.probe import run_probe
 from conformance.checker.scenarios import Scenario, all_scenarios
 from conformance.checker.verdict import Outcome, Verdict
+from conformance.grammar.fields import show
 from conformance.requirements import load_requirements
 
 
@@ -115,17 +117,32 @@ class Run:
             self._file.flush()
 
 
-def find_model(base_url: str, api_key: str | None) -> str:
-    """The first model that the target lists. Raises TargetError."""
+def find_model(base_url: str, api_key: str | None, patience_seconds: float = 120.0) -> str:
+    """The first model that the target lists. While it lists none it may still be loading: asked again for so long.
+
+    Raises TargetError.
+    """
     client = Client(base_url, "", api_key, 30)
+    deadline = time.monotonic() + patience_seconds
     try:
-        body = client.send("chat", "GET", "/models").json()
+        while (name := _first_model(client.send("chat", "GET", "/models"))) is None:
+            if time.monotonic() > deadline:
+                raise TargetError(f"{base_url}: no model in /models; name one with --model")
+            time.sleep(0.05)
     finally:
         client.close()
+    return name
+
+
+def _first_model(exchange: Exchange) -> str | None:
+    """None: there is none yet. Raises TargetError for what no waiting changes."""
+    if exchange.status in (429, 503, 529):
+        return None
+    body = exchange.json()
     rows = body.get("data") if isinstance(body, dict) else None
-    if not isinstance(rows, list) or not rows or "id" not in rows[0]:
-        raise TargetError(f"{base_url}: no model in /models; name one with --model")
-    return str(rows[0]["id"])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
+        raise TargetError(f"/models: got {exchange.status} {show(body)}, allowed a list of models; name one with --model")
+    return str(rows[0]["id"]) if rows else None
 
 
 def read_known_failing(path: Path) -> dict[str, str]:

@@ -137,6 +137,47 @@ async def test_a_wake_up_that_comes_late_is_no_heartbeat() -> None:
     queue.close()
 
 
+async def test_a_writer_that_was_held_up_between_two_looks_hides_no_event() -> None:
+    """He has seen somebody asleep, and says so much later, when another sleep has begun: the next event must end that one."""
+    seen, may_go_on = threading.Event(), threading.Event()
+
+    class Held(EventQueue):
+        """Holds the first writer up after he has looked."""
+
+        _is_said = False
+
+        @property
+        def _must_be_woken(self) -> bool:
+            is_said = self._is_said
+            if is_said and threading.current_thread() is writer and not seen.is_set():
+                seen.set()
+                assert may_go_on.wait(PATIENCE)
+            return is_said
+
+        @_must_be_woken.setter
+        def _must_be_woken(self, is_said: bool) -> None:
+            self._is_said = is_said
+
+    queue = Held(asyncio.get_running_loop(), FOREVER)
+    writer = threading.Thread(target=lambda: queue.put([TextDelta("a")]))
+    first = asyncio.create_task(queue.next())
+    await asyncio.sleep(0)
+    writer.start()
+    assert await asyncio.to_thread(seen.wait, PATIENCE)
+    queue.wake()
+    assert await first == [TextDelta("a")]
+    second = asyncio.create_task(queue.next())
+    await asyncio.sleep(0)
+
+    may_go_on.set()
+    await asyncio.to_thread(writer.join)
+    queue.put([TextDelta("b")])
+
+    async with asyncio.timeout(PATIENCE):
+        assert await second == [TextDelta("b")]
+    queue.close()
+
+
 async def test_a_backlog_comes_in_pieces() -> None:
     queue = queue_on(Loop())
     for number in range(2 * MAX_BATCH):

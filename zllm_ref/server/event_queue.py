@@ -68,7 +68,6 @@ class EventQueue:
         self._asleep_since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._heartbeat_seconds, self._beat)
-        self._must_be_woken = True
         self._arrived()  # what was put before that was known woke nobody
         try:
             await self._waiter
@@ -77,7 +76,11 @@ class EventQueue:
             self._waiter = None
 
     def _arrived(self) -> None:
-        if self._batches:  # else they have been taken: the news was late
+        """Wakes who sleeps, or says again that he does: a writer that was held up may have taken it back for an earlier sleep."""
+        if self._waiter is None:
+            return
+        self._must_be_woken = True
+        if self._batches:  # looked at last: what is put from now on wakes
             self.wake()
 
     def _beat(self) -> None:
