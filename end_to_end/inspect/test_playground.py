@@ -83,20 +83,21 @@ def test_another_family_writes_another_template(inspect: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("locale", "said", "told"),
+    ("locale", "said", "control", "told"),
     [
-        ("en-GB", "counted with the served model's", "This template never shows the tools"),
-        ("zh-CN", "以所服务模型的分词器计数", "此模板从不向模型展示工具"),
+        ("en-GB", "counted with the served model's", "the model opens <think> itself", "This template never shows the tools"),
+        ("zh-CN", "以所服务模型的分词器计数", "模型自己打开 <think>", "此模板从不向模型展示工具"),
     ],
 )
-def test_a_tokenizer_that_stands_in_and_tools_that_are_left_out_are_told(
-    inspect: Open, locale: str, said: str, told: str
+def test_a_tokenizer_that_stands_in_controls_and_tools_that_are_left_out_are_told(
+    inspect: Open, locale: str, said: str, control: str, told: str
 ) -> None:
     page = inspect("playground", locale=locale).page
     settled(page)
 
     page.locator(".family-choice select").select_option("glm-4.5")
     expect(page.locator(".tokenizer.stand-in")).to_contain_text(said)
+    expect(page.locator("option", has_text=control).first).to_be_attached()
     page.locator(".family-choice select").select_option("deepseek-v3")
     expect(page.locator(".tokenizer.stand-in")).to_have_count(0)
     expect(page.locator(".result .note", has_text=told)).to_be_visible()

@@ -28,9 +28,10 @@ from zllm_ref.protocols.seal import Seal
 from zllm_ref.tokenizer.vocabulary import Vocabulary
 
 LOADED = "loaded"
+NO_TOOLS = "This template never shows the tools to the model."
 _MODEL = "playground"
 _LOOKS = 3
-_SERVED_CONTROLS = (
+SERVED_CONTROLS = (
     Control("on", "thinking is asked for", HARD, ReasoningSettings(enabled=True)),
     Control("off", "thinking is closed, where the template can", HARD, ReasoningSettings(enabled=False)),
     Control("high", "high effort, where the template has words for it", SOFT, ReasoningSettings(enabled=True, effort="high")),
@@ -53,7 +54,7 @@ class Playground:
             "tokenizer": _tokenizer(FamilyTokenizer(loaded.card.id, loaded.vocabulary, "served model", True)),
             "has_tools": True,
             "control": "both",
-            "controls": [_control(control) for control in _SERVED_CONTROLS],
+            "controls": [_control(control) for control in SERVED_CONTROLS],
             "can_run": True,
         }
         return {"families": [served, *(self._family(family) for family in FAMILIES.values())]}
@@ -92,7 +93,7 @@ class Playground:
         except (TemplateError, UnrenderableValue) as error:
             raise invalid(str(error)) from error
         view = _view(tokenizer.vocabulary, request, segments, writing.dialect)
-        notes = [] if family.shows_tools or not request.tools else ["This template never shows the tools to the model."]
+        notes = [] if family.shows_tools or not request.tools else [NO_TOOLS]
         return {**_rendered(family.name, view, tokenizer), "reusable": None, "chat_request": None, "notes": notes}
 
     def _render_served(self, body: JsonObject, request: Request) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import { useLoaded } from "../api/loaded.ts";
 import { bytes, count } from "../logic/format.ts";
 import { Shown } from "../parts/state.tsx";
 import { locale, t } from "../text/index.ts";
+import { served } from "../text/served.ts";
 
 const LONGEST = 20; // 2^20 tokens
 
@@ -83,7 +84,7 @@ function Models({ models }: { models: KvModel[] }) {
             <td class="wide" data-label={t("kv.parts")}>
               <small>
                 {model.parts.map((part) => `${part.name} ${part.bytes_per_token ? t("unit.perToken", { bytes: bytes(part.bytes_per_token, language) }) : t("context.fixed", { bytes: bytes(part.fixed_bytes, language) })}`).join(" · ")}
-                {model.note && ` · ${model.note}`}
+                {model.note && ` · ${served(model.note)}`}
               </small>
             </td>
           </tr>

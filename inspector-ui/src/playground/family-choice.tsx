@@ -2,6 +2,7 @@
 import type { Family, Reasoning } from "../api/contract.ts";
 import { count } from "../logic/format.ts";
 import { locale, t } from "../text/index.ts";
+import { served } from "../text/served.ts";
 import { controlName, familyName } from "./playground-state.ts";
 
 export const AS_TEMPLATE: Reasoning = { enabled: null, effort: null };
@@ -24,7 +25,7 @@ export function FamilyChoice({ families }: { families: readonly Family[] }) {
         <select value={family.name} onChange={(event) => (familyName.value = event.currentTarget.value)}>
           {families.map(({ name, title }) => (
             <option key={name} value={name}>
-              {title}
+              {served(title)}
             </option>
           ))}
         </select>
@@ -52,7 +53,7 @@ export function ControlChoice({ family, value, label, onChange }: { family: Fami
               <optgroup key={kind} label={t(`play.${kind}`)}>
                 {controls.map(({ name, title }) => (
                   <option key={name} value={name}>
-                    {title}
+                    {served(title)}
                   </option>
                 ))}
               </optgroup>

@@ -7,11 +7,8 @@ import { count } from "../logic/format.ts";
 import { TemplatePanel } from "../panels/template-panel.tsx";
 import { TokensPanel } from "../panels/tokens-panel.tsx";
 import { LinkLine } from "../panels/link-line.tsx";
-import { en } from "../text/en.ts";
 import { locale, named, t } from "../text/index.ts";
-
-/** The server's words for what the page says in its own language. */
-const NO_TOOLS: string = en["play.noTools"];
+import { served } from "../text/served.ts";
 
 export function Result({ rendered, family }: { rendered: Rendered; family: Family }) {
   const linking = useMemo(() => new Linking(), []);
@@ -29,8 +26,8 @@ export function Result({ rendered, family }: { rendered: Rendered; family: Famil
       <Reusable rendered={rendered} family={family} />
       <LinkLine total={rendered.num_tokens} tokens={tokens} segments={rendered.segments} />
       {rendered.notes.map((note) => (
-        <p key={note} class="note" lang={note === NO_TOOLS ? undefined : "en"}>
-          {note === NO_TOOLS ? t("play.noTools") : note}
+        <p key={note} class="note">
+          {served(note)}
         </p>
       ))}
       {rendered.typed_markers.length === 0 && marker && <p class="note">{t("play.typedHint", { text: marker })}</p>}

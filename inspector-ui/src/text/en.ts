@@ -348,7 +348,6 @@ export const en = {
   "play.notReusable": "none of them reusable now",
   "play.notServed": "This family is not the served model: nothing could be reused here.",
   "play.realTokenizer": "tokenizer: {name}",
-  "play.noTools": "This template never shows the tools to the model.",
   "play.otherTokenizer": "No installed package carries this family's tokenizer: counted with the served model's, the markers added",
   "play.typed": "Typed by a user, stays text: {text} became {count} tokens",
   "play.typedHint": "try typing {text} into a message",

@@ -350,7 +350,6 @@ export const zh: Record<Key, string> = {
   "play.notReusable": "现在没有可重用的",
   "play.notServed": "此家族不是所服务的模型：这里没有可重用的内容。",
   "play.realTokenizer": "分词器：{name}",
-  "play.noTools": "此模板从不向模型展示工具。",
   "play.otherTokenizer": "没有已安装的软件包带有此家族的分词器：以所服务模型的分词器计数，并加入其标记",
   "play.typed": "用户键入，仍是文本：{text} 成为 {count} 个词元",
   "play.typedHint": "试着在消息中键入 {text}",
