@@ -7,7 +7,7 @@ import torch
 
 from tests.runtime.stub_drafters import HashOracles
 from tests.runtime.stub_model import PROMPT, HashModel, continuation, job, new_loop
-from zllm_ref.commands.bench_draft import Side
+from zllm_ref.commands.bench_draft import Side, _print_table
 
 
 @torch.inference_mode()
@@ -39,3 +39,18 @@ def test_a_side_counts_the_tokens_of_its_own_turns() -> None:
     assert side.ids == continuation(PROMPT, 21)
     assert side.num_decoded == 20  # the first one is the prompt's
     assert side.seconds > 0
+
+
+def test_the_table_is_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = {"answer_tokens": 1200, "plain_tokens_per_second": 38.12, "draft_tokens_per_second": 189.3, "ratio": 4.98}
+    figures |= {"cpu_ratio": 4.87, "drafted": 881, "accepted": 828, "tokens_per_round": 5.96, "same_tokens": True}
+    works = {name: {**figures, "ratios": [4.9, 5.01]} for name in ("a file again", "random text")}
+    facts = {"model": "a model", "dtype": "bfloat16", "threads": 1, "device": "cpu", "drafter": "prompt_lookup"}
+
+    _print_table({**facts, "works": works})
+
+    printed = capsys.readouterr().out
+    for expected in ("a file again", "drafts tokens/s", "1,200", "189.3", "4.90 … 5.01", "5.96", "yes"):
+        assert expected in printed
+    assert "…" not in printed.replace(" … ", "")
