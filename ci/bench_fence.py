@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import zllm_ref.engine  # noqa: F401  what a server has in memory: the garbage collector looks at that, too
 from ci.vocabulary_files import read, with_markers
 from zllm_ref.canonical.json_value import JsonObject, from_python
 from zllm_ref.canonical.message import Message, Role, ToolCall
@@ -53,19 +56,42 @@ def main() -> None:
     parser.add_argument("--only", type=int, action="append", help="number of tools (default: 3 and 131)")
     parser.add_argument("--without-xgrammar", action="store_true")
     args = parser.parse_args()
+    if len(args.vocabulary) > 1:
+        one_by_one(args)
+        return
     for path in args.vocabulary:
         vocabulary = with_markers(read(path))
         compiler = FenceCompiler(vocabulary)
         started = time.thread_time()
         compiler.tokenizer(vocabulary.stop_ids)
         print(f"\n{path.name}: {vocabulary.size} ids; trie of all pieces {milliseconds(started):.0f} ms, once a model")
-        for number in args.only or (3, 131):
-            measure_tools(compiler, number, with_xgrammar=not args.without_xgrammar)
+        measured = [one for number in args.only or (3, 131) for one in measure_tools(compiler, number)]
+        for one in measured:  # xgrammar comes last: what it loads and keeps would be in the way of the rest
+            print(one.line)
+            if not args.without_xgrammar:
+                measure_xgrammar(vocabulary, one.dialect, one.tools, one.ids)
         measure_text(compiler)
         measure_forced(compiler)
 
 
-def measure_tools(compiler: FenceCompiler, number: int, *, with_xgrammar: bool) -> None:
+def one_by_one(args: argparse.Namespace) -> None:
+    """Each vocabulary in a process of its own: a server has one."""
+    more = [*(["--without-xgrammar"] if args.without_xgrammar else []), *(f"--only={number}" for number in args.only or ())]
+    for path in args.vocabulary:
+        subprocess.run([sys.executable, __file__, "--vocabulary", str(path), *more], check=True)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was asked of a dialect's fence, and the line that says what it cost."""
+
+    dialect: str
+    tools: tuple[FunctionTool, ...]
+    ids: list[int]
+    line: str
+
+
+def measure_tools(compiler: FenceCompiler, number: int) -> Iterator[Measured]:
     tools = tuple(tool(index) for index in range(number))
     for name in ("dsml-v4", "glm-4.7", "chatml-qwen3"):
         firsts, agains, walls = [], [], []
@@ -86,13 +112,12 @@ def measure_tools(compiler: FenceCompiler, number: int, *, with_xgrammar: bool) 
         grammar = dialect.fence_grammar(tools)
         rounds = [per_token(lambda grammar=grammar: begin(grammar, compiler, ToolChoiceRequired()), ids) for _ in range(3)]
         best = min(rounds, key=statistics.median)
-        print(
+        line = (
             f"  {name:13} {number:3} tools: first mask {min(firsts):6.1f} ms CPU (median {statistics.median(firsts):.1f}, wall "
             f"{min(walls):.1f}; again {min(agains):.1f}); "
             f"mask + advance over {len(ids)} tokens: {figures(best)}"
         )
-        if with_xgrammar:
-            measure_xgrammar(compiler.vocabulary, name, tools, ids)
+        yield Measured(name, tools, ids, line)
 
 
 def measure_xgrammar(vocabulary: Vocabulary, name: str, tools: Sequence[FunctionTool], ids: list[int]) -> None:
