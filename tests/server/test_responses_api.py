@@ -13,6 +13,8 @@ from tests.server.conftest import RunningServer, Serve
 from tests.server.fake_engine import FakeEngine, Say
 from tests.server.test_sdk_text import openai_client
 from zllm_ref.canonical.message import Role
+from zllm_ref.server.response_store import ResponseStore
+from zllm_ref.server.wire import OUR_FAULT
 
 SLOW = (Say("text", "abc" * 300),)
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -238,3 +240,36 @@ def test_a_trigger_in_the_input_is_answered_by_one_sealed_item(serve: Serve, str
     assert sealed[0][1].endswith("They said hello.")
     assert [role for role, _ in texts(server)] == ["user", "user", "user"]
     assert response.output_text == ""
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: ResponseStore, row: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(ResponseStore, "put", put)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_response_that_cannot_be_kept_says_so_in_its_own_stream(serve: Serve) -> None:
+    """T7, RS3: one end, with the next number, and it is not the one that could not be kept."""
+    server = serve(FakeEngine(script=(Say("text", "abc" * 4),), pause_seconds=0.02))
+    client = openai_client(server.url)
+
+    events = list(client.responses.create(model="fake", input="a", stream=True))
+
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events if event.type in ("response.completed", "response.failed")] == ["response.failed"]
+    assert events[-1].type == "response.failed"
+    assert events[-1].response.error is not None
+    assert events[-1].response.error.message == OUR_FAULT
+    assert events[-1].response.output_text == "abc" * 4
+    assert client.responses.create(model="fake", input="a", store=False).status == "completed"
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_whole_response_that_cannot_be_kept_is_an_error(serve: Serve) -> None:
+    server = serve(FakeEngine(script=(Say("text", "One."),)))
+
+    with pytest.raises(openai.InternalServerError, match=OUR_FAULT):
+        openai_client(server.url).responses.create(model="fake", input="a")

@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 16
 _TOKENS_PER_STEP = b"x-tokens-per-step"  # taken by models that are test instruments, and echoed to say so
 T = TypeVar("T")
-BeforeEnd = Callable[[Turn, Sequence[Frame]], Awaitable[None]]
+BeforeEnd = Callable[[Turn, list[Frame]], Awaitable[list[Frame]]]
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -122,7 +122,8 @@ class Exchange:
         await send_json(self._send, status, text, [self._own_header, *headers])
 
     async def answer(self, wire: Wire, call: Call, stream: AnswerStream, before_end: BeforeEnd | None = None) -> None:
-        """Submits the call and sends its answer, streamed or whole. `before_end` sees the last frames before the client does."""
+        """Submits the call and sends its answer, streamed or whole. `before_end` sees the last frames before the client does,
+        and says what goes out."""
         if self.record is not None and call.stream:
             self.record.transport = "sse"
         async with Turn(self.state, wire, call, stream) as turn, self.watched(turn.abandon):
@@ -160,7 +161,7 @@ class Exchange:
             if turn.is_abandoned:
                 return
             if turn.is_ended:
-                await before_end(turn, frames)
+                frames = await before_end(turn, frames)
             if not turn.is_committed:
                 turn.is_committed = True
                 await self._start([*STREAM_HEADERS, *self._headers(call, turn)])
@@ -209,5 +210,6 @@ class Exchange:
         return headers
 
 
-async def _nothing(turn: Turn, frames: Sequence[Frame]) -> None:
+async def _nothing(turn: Turn, frames: list[Frame]) -> list[Frame]:
     """What most answers do before their end."""
+    return frames

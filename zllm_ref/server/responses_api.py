@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -20,8 +21,9 @@ from zllm_ref.server.history import load_history, stored_response
 from zllm_ref.server.response_store import StoredResponse
 from zllm_ref.server.state import ServerState
 from zllm_ref.server.turn import Turn, last_of
-from zllm_ref.server.wire import RESPONSES
+from zllm_ref.server.wire import OUR_FAULT, RESPONSES
 
+_logger = logging.getLogger(__name__)
 _PAGE, _MAX_PAGE = 20, 100
 
 
@@ -42,8 +44,17 @@ async def create(exchange: Exchange) -> None:
         await (exchange.replay(run.follow(0)) if call.stream else exchange.respond(body))
         return
 
-    async def keep(turn: Turn, frames: Sequence[Frame]) -> None:
-        await keep_response(exchange.state, call, caller, turn, frames)
+    async def keep(turn: Turn, frames: list[Frame]) -> list[Frame]:
+        try:
+            await keep_response(exchange.state, call, caller, turn, frames)
+        except Exception:
+            if not turn.is_committed:
+                raise
+            # T7: the stream has begun, so it says itself that it failed, in place of the end that could not be kept
+            _logger.exception("response %s could not be kept", call.id)
+            sent = [frame for frame in frames if frame.event not in TERMINAL and not frame.is_done]
+            return [*sent, *turn.fail(ApiError(ErrorKind.INTERNAL, OUR_FAULT))]
+        return frames
 
     await exchange.answer(RESPONSES, call, stream, keep)
 

@@ -50,6 +50,7 @@ class Stream:
     def __init__(self, call: ResponsesRequest) -> None:
         self._call = call
         self._sequence_number = 0
+        self._number_of_end: int | None = None
         self._is_created = False
         self._is_open = False
         self._cache_id: str | None = None
@@ -88,7 +89,12 @@ class Stream:
         assert_never(event)
 
     def fail(self, error: ApiError) -> list[Frame]:
-        """`response.failed` and nothing else: readers that ignore `error` events still see the end (clients.md 6.8)."""
+        """`response.failed` and nothing else: readers that ignore `error` events still see the end (clients.md 6.8).
+
+        Where another end was made already, this one has its number (RS3): it goes out in its place.
+        """
+        if self._number_of_end is not None:
+            self._sequence_number = self._number_of_end
         frames = [*self._opened(), *self._closed("incomplete")]
         return [
             *frames,
@@ -196,6 +202,7 @@ class Stream:
         return [*frames, *self._terminal(status, response)]
 
     def _terminal(self, status: str, response: str) -> list[Frame]:
+        self._number_of_end = self._sequence_number
         frame = self._frame(f"response.{status}", f'"response":{response}')  # RS2
         return [frame, DONE] if self._call.profile is Profile.OPENRESPONSES else [frame]  # T4
 
