@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import anthropic
@@ -19,12 +20,12 @@ START_SECONDS = 60.0
 
 
 class ServerProcess:
-    """`python -m zllm_ref serve` with these arguments. Ended by `stop`, whatever happened."""
+    """`python -m zllm_ref serve` with these arguments and variables. Ended by `stop`, whatever happened."""
 
-    def __init__(self, *arguments: str, directory: Path) -> None:
+    def __init__(self, *arguments: str, directory: Path, variables: Mapping[str, str] | None = None) -> None:
         self.log = directory / "server.log"
         command = [sys.executable, "-m", "zllm_ref", "serve", "--threads", "1", "--dtype", "float32", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(variables or {})}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=directory
@@ -41,6 +42,13 @@ class ServerProcess:
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while httpx.get(f"{self.url}/health", timeout=10).json()["status"] != "ready":
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.05)
+
+    def wait_until_announced(self) -> None:
+        """Until the last line of the start is printed, which is a moment after the first request would be answered."""
+        deadline = time.monotonic() + START_SECONDS
+        while "\ncurl " not in self.errors:
             assert time.monotonic() < deadline, self.errors
             time.sleep(0.05)
 
@@ -69,9 +77,9 @@ class ServerProcess:
         return anthropic.Anthropic(base_url=self.url, api_key="sk-test", max_retries=0, timeout=20)
 
 
-def started(*arguments: str, directory: Path) -> ServerProcess:
+def started(*arguments: str, directory: Path, variables: Mapping[str, str] | None = None) -> ServerProcess:
     """A server that is ready."""
-    server = ServerProcess("--port", "0", *arguments, directory=directory)
+    server = ServerProcess("--port", "0", *arguments, directory=directory, variables=variables)
     try:
         server.wait_until_listening()
         server.wait_until_ready()

@@ -18,13 +18,15 @@ import pytest
 from end_to_end.serving import ServerProcess, started
 
 NUM_STREAMS = 200
-WAVES = 4
+WAVES = 6
 GROWTH_BYTES = 16 << 20
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    running = started("--model", "scripted", "--quiet", directory=tmp_path_factory.mktemp("many"))
+    # freed memory goes back at once: else what the allocator keeps for later, up to 37 MB, comes and goes between waves
+    variables = {"MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
+    running = started("--model", "scripted", "--quiet", directory=tmp_path_factory.mktemp("many"), variables=variables)
     yield running
     running.stop()
 
@@ -37,6 +39,14 @@ def resident_bytes(server: ServerProcess) -> int:
 def figure(server: ServerProcess, name: str) -> float:
     page = httpx.get(f"{server.url}/metrics", timeout=20).text
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
+
+
+def running_answers_at_rest(server: ServerProcess) -> float:
+    """What still runs once the server had time to notice that nobody waits: a reader sees the end before it is counted."""
+    deadline = time.monotonic() + 60
+    while (running := figure(server, "zllm_running_answers")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return running
 
 
 async def echo(http: httpx.AsyncClient, url: str, number: int) -> str:
@@ -64,8 +74,9 @@ def test_two_hundred_streams_at_once_are_all_right_and_memory_stays_flat(server:
         assert [json.loads(text)["who"] for text in texts] == [f"client {number} " * 4 for number in range(NUM_STREAMS)]
         sizes.append(resident_bytes(server))
 
-    assert sizes[-1] - sizes[1] < GROWTH_BYTES, [size >> 20 for size in sizes]
-    assert figure(server, "zllm_running_answers") == 0
+    # the first wave is the warm-up; a leak shows in the lowest of any waves after it
+    assert min(sizes[-2:]) - min(sizes[1:3]) < GROWTH_BYTES, [size >> 20 for size in sizes]
+    assert running_answers_at_rest(server) == 0
 
 
 def test_slow_and_vanishing_readers_cost_the_others_nothing(server: ServerProcess) -> None:
@@ -87,10 +98,7 @@ def test_slow_and_vanishing_readers_cost_the_others_nothing(server: ServerProces
         one.close()
 
     assert [json.loads(text)["who"] for text in texts] == [f"client {number} " * 4 for number in range(20)]
-    deadline = time.monotonic() + 10
-    while figure(server, "zllm_running_answers") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert figure(server, "zllm_running_answers") == 0
+    assert running_answers_at_rest(server) == 0
 
 
 def test_one_too_many_is_told_when_to_come_back_in_its_own_words(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -14,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import ROOT, ServerProcess, started
 from zllm_ref import __version__
 from zllm_ref.__main__ import main
 
@@ -197,8 +198,9 @@ def test_a_prompt_that_is_too_long_is_a_400_that_names_both_numbers(server: Serv
 
 
 def test_the_start_ends_with_the_address_and_a_line_to_paste(server: ServerProcess) -> None:
-    lines = server.errors.splitlines()
+    server.wait_until_announced()
 
+    lines = server.errors.splitlines()
     assert any(line.startswith("ready: scripted") for line in lines)
     pasted = next(line for line in lines if line.startswith("curl "))
     assert f"{server.url}/v1/chat/completions" in pasted
@@ -236,6 +238,21 @@ def test_a_signal_while_a_stream_runs_ends_the_stream_writes_the_states_and_then
     assert not last.startswith("broken"), last  # the whole answer, or an error in the protocol's own form
     assert last == "data: [DONE]" or "error" in last
     assert list((tmp_path / "states").rglob("*.chunk")), "what only memory held is lost"
+
+
+def test_what_loading_made_is_out_of_the_collectors_sight(tmp_path: Path) -> None:
+    """A full collection holds up every stream: with a model's vocabularies in sight about 100 ms, without them none."""
+    watching = (
+        "import atexit, gc, pathlib\natexit.register(lambda: pathlib.Path('frozen').write_text(str(gc.get_freeze_count())))"
+    )
+    (tmp_path / "sitecustomize.py").write_text(watching, "utf-8")
+    python_path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    running = started("--model", "scripted", "--quiet", directory=tmp_path, variables={"PYTHONPATH": python_path})
+    running.wait_until_announced()
+
+    running.stop()
+
+    assert int((tmp_path / "frozen").read_text()) > 100_000
 
 
 def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:

