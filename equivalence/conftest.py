@@ -13,9 +13,8 @@ from zllm_ref.runtime.model import Model
 from .subjects import SMOLLM2, subject
 
 # Every example is several passes of a model: few in CI, many at night.
-settings.register_profile("equivalence", deadline=None, max_examples=15, suppress_health_check=list(HealthCheck), print_blob=True)
-settings.register_profile("equivalence-nightly", settings.get_profile("equivalence"), max_examples=2_000)
-EXAMPLES = settings.get_profile("equivalence-nightly" if os.environ.get("ZLLM_PROFILE") == "nightly" else "equivalence")
+NUM_EXAMPLES = 2_000 if os.environ.get("ZLLM_PROFILE") == "nightly" else 15
+EXAMPLES = settings(max_examples=NUM_EXAMPLES, suppress_health_check=list(HealthCheck))
 
 SUBJECTS = [
     pytest.param(("tiny-llama", "float32"), id="tiny-llama-float32"),
