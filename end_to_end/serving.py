@@ -14,9 +14,12 @@ from pathlib import Path
 import anthropic
 import httpx
 import openai
+from websockets.sync.client import ClientConnection, connect
 
 ROOT = Path(__file__).resolve().parents[1]
-START_SECONDS = 60.0
+START_SECONDS = 300.0
+PATIENCE_SECONDS = 120.0
+"""A wait ends as soon as what it waits for is there, so only a failure takes this long; the machine belongs to others too."""
 
 
 class ServerProcess:
@@ -25,7 +28,8 @@ class ServerProcess:
     def __init__(self, *arguments: str, directory: Path, variables: Mapping[str, str] | None = None) -> None:
         self.log = directory / "server.log"
         command = [sys.executable, "-m", "zllm_ref", "serve", "--threads", "1", "--dtype", "float32", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(variables or {})}
+        plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+        environment = {**plain, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(variables or {})}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=directory
@@ -41,7 +45,7 @@ class ServerProcess:
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while httpx.get(f"{self.url}/health", timeout=10).json()["status"] != "ready":
+        while httpx.get(f"{self.url}/health", timeout=PATIENCE_SECONDS).json()["status"] != "ready":
             assert time.monotonic() < deadline, self.errors
             time.sleep(0.05)
 
@@ -54,9 +58,9 @@ class ServerProcess:
 
     @property
     def errors(self) -> str:
-        return self.log.read_text("utf-8")
+        return self.log.read_text("utf-8", errors="replace")  # it may be read in the middle of a character
 
-    def stop(self, number: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+    def stop(self, number: int = signal.SIGTERM, seconds: float = PATIENCE_SECONDS) -> int:
         """Sends a signal; → the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -71,10 +75,15 @@ class ServerProcess:
             self.process.stdout.close()
 
     def openai(self) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="sk-test", max_retries=0, timeout=20)
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="sk-test", max_retries=0, timeout=PATIENCE_SECONDS)
 
     def anthropic(self) -> anthropic.Anthropic:
-        return anthropic.Anthropic(base_url=self.url, api_key="sk-test", max_retries=0, timeout=20)
+        return anthropic.Anthropic(base_url=self.url, api_key="sk-test", max_retries=0, timeout=PATIENCE_SECONDS)
+
+    def websocket(self, headers: Mapping[str, str] | None = None) -> ClientConnection:
+        """A connection to /v1/responses, which nothing but its two sides ends: no ping of the client's runs out."""
+        url = self.url.replace("http", "ws", 1) + "/v1/responses"
+        return connect(url, additional_headers=dict(headers or {}), open_timeout=PATIENCE_SECONDS, ping_interval=None)
 
 
 def started(*arguments: str, directory: Path, variables: Mapping[str, str] | None = None) -> ServerProcess:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import socket
 import sys
 import textwrap
 import threading
@@ -104,13 +105,26 @@ def test_transformers_gives_every_figure(monkeypatch: pytest.MonkeyPatch, capsys
     assert steps[-1] == ["transformers: first token", 1, 2]
 
 
-def test_a_child_that_fails_is_quoted() -> None:
-    with pytest.raises(PeerError, match=r"json\.tool ended with 2: .*can't open"):
-        bench_peers._run_child("json.tool", {"file": "that is not there"}, 1, silent)
+def test_a_child_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_child.py").write_text("raise SystemExit('cannot read the file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(PeerError, match="broken_child ended with 1: cannot read the file"):
+        bench_peers._run_child("broken_child", {"file": "that is not there"}, 1, silent)
 
 
 SERVER = """
-    import http.server, json, socketserver, sys, time
+    import http.server, json, socketserver, sys, threading, time
+    has_come, has_gone_on = threading.Event(), threading.Event()
+    def silence(body, number):
+        if len(body["prompt"]) == 40:
+            has_come.set()
+            has_gone_on.wait(60)
+        elif body["n_predict"] > 6 and number == 1:
+            has_come.wait(60)
+            time.sleep(0.3)
+        elif body["n_predict"] > 6 and number == 2:
+            has_gone_on.set()
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"
         def log_message(self, *args): pass
@@ -129,7 +143,7 @@ SERVER = """
             print(json.dumps([len(body["prompt"]), body["n_predict"]]), file=sys.stderr, flush=True)
             self.send_response(200); self.end_headers()
             for number in range({tokens}):
-                time.sleep({pause})
+                {before}
                 self.wfile.write(b'data: {"content": "x", "tokens": [7], "stop": false}\\n\\n')
             timings = {"cache_n": {cached}}
             last = {"content": "", "tokens": [], "stop": True, "timings": timings}
@@ -144,10 +158,11 @@ SERVER = """
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A server that speaks like llama.cpp's and thinks of nothing."""
 
-    def start_with(tokens: str = "body['n_predict']", pause: str = "0.001", restored: str = "40", cached: str = "40") -> None:
+    def start_with(**said: str) -> None:
         script = tmp_path / "server.py"
         text = textwrap.dedent(SERVER)
-        for name, value in (("tokens", tokens), ("pause", pause), ("restored", restored), ("cached", cached)):
+        plain = {"tokens": "body['n_predict']", "before": "time.sleep(0.001)", "restored": "40", "cached": "40"}
+        for name, value in {**plain, **said}.items():
             text = text.replace("{" + name + "}", value)
         script.write_text(text)
 
@@ -170,16 +185,50 @@ def test_llama_cpp_gives_every_figure(stand_in: Any, tmp_path: Path) -> None:
     assert figures.keys() == KEYS | SSD_KEYS
     assert figures["ssd_bytes"] == 100
     assert all(value > 0 for value in (*figures.pop("prefill_tokens_per_second").values(), *figures.values()))
-    assert figures["stall_seconds"] < 0.2  # this stand-in answers everybody at once
     assert "llama.cpp: decode, 2 streams" in steps
 
 
 def test_a_silence_while_another_prompt_is_read_is_seen(stand_in: Any, tmp_path: Path) -> None:
-    stand_in(pause="0.5 if len(body['prompt']) == 40 else 0.3 if number == 5 and body['n_predict'] > 6 else 0.02")
+    stand_in(before="silence(body, number)")
+    work = replace(SHORT, num_repeats=1, figures=("stall",))
 
-    figures = measure_peer("llama.cpp", tmp_path, "float32", 1, replace(SHORT, num_repeats=1), silent)
+    figures = measure_peer("llama.cpp", tmp_path, "float32", 1, work, silent)
 
-    assert 0.3 <= figures["stall_seconds"] < 0.5
+    assert figures["stall_seconds"] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "between", "ended_before", "silence"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], (2.5, 3.5), False, 1.0),
+        ([1.0, 9.0, 10.0, 11.0], (9.5, 10.5), False, 1.0),  # what was silent before the other came is not its fault
+        ([1.0, 5.0], (4.0, 4.5), False, 3.5),  # from the silence's beginning, to the other's end
+        ([1.0, 2.0, 2.5], (1.5, 12.5), False, 10.0),
+        ([1.0, 2.0, 2.5], (1.5, 12.5), True, 1.0),
+        ([1.0], (2.0, 3.0), True, 0.0),
+        ([], (2.0, 5.0), False, 3.0),
+    ],
+)
+def test_the_longest_silence_is_the_one_that_the_other_made(
+    arrivals: list[float], between: tuple[float, float], ended_before: bool, silence: float
+) -> None:
+    assert bench_llama_server.longest_silence(arrivals, *between, ended_before) == silence
+
+
+def test_a_port_that_somebody_takes_in_between_is_left_to_him(
+    stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in()
+    find = bench_llama_server._free_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(bench_llama_server, "_free_port", lambda: ports.pop() if ports else find())
+
+        figures = measure_peer("llama.cpp", tmp_path, "float32", 1, replace(SHORT, figures=("prefill",)), silent)
+
+    assert figures["prefill_tokens_per_second"]["20"] > 0
+    assert ports == []
 
 
 def test_a_server_that_stops_early_is_not_counted_as_fast(stand_in: Any, tmp_path: Path) -> None:

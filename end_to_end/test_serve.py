@@ -15,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from end_to_end.serving import ROOT, ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ROOT, START_SECONDS, ServerProcess, started
 from zllm_ref import __version__
 from zllm_ref.__main__ import main
 
@@ -204,12 +204,13 @@ def test_the_start_ends_with_the_address_and_a_line_to_paste(server: ServerProce
     assert any(line.startswith("ready: scripted") for line in lines)
     pasted = next(line for line in lines if line.startswith("curl "))
     assert f"{server.url}/v1/chat/completions" in pasted
-    done = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert done.stdout.rstrip().endswith("data: [DONE]")
 
 
 def test_a_signal_while_a_stream_runs_ends_the_stream_writes_the_states_and_then_ends_the_process(tmp_path: Path) -> None:
-    script = {"answers": [{"segments": [{"text": "word " * 500}]}]}
+    # long enough to be running still, and small enough to be sent whatever a reader does who is held up meanwhile
+    script = {"seconds_per_step": 0.05, "answers": [{"segments": [{"text": "word " * 12}]}]}
     (tmp_path / "script.json").write_text(json.dumps(script), "utf-8")
     snapshots = ("--ssd-dir", "states", "--no-write-behind")
     running = started("--model", "scripted", "--script", "script.json", *snapshots, directory=tmp_path)
@@ -218,7 +219,7 @@ def test_a_signal_while_a_stream_runs_ends_the_stream_writes_the_states_and_then
     def listen() -> None:
         body = {"model": "scripted", "stream": True, "messages": [{"role": "user", "content": "go"}]}
         try:
-            with httpx.stream("POST", f"{running.url}/v1/chat/completions", json=body, timeout=30) as response:
+            with httpx.stream("POST", f"{running.url}/v1/chat/completions", json=body, timeout=PATIENCE_SECONDS) as response:
                 for line in response.iter_lines():
                     chunks.append(line)
                     arrived.set()
@@ -227,9 +228,9 @@ def test_a_signal_while_a_stream_runs_ends_the_stream_writes_the_states_and_then
 
     client = threading.Thread(target=listen)
     client.start()
-    assert arrived.wait(20)
+    assert arrived.wait(PATIENCE_SECONDS)
     code = running.stop()  # waits for a while, and no longer
-    client.join(20)
+    client.join(PATIENCE_SECONDS)
 
     assert not client.is_alive()
     assert code == 0
@@ -255,7 +256,10 @@ def test_what_loading_made_is_out_of_the_collectors_sight(tmp_path: Path) -> Non
     assert int((tmp_path / "frozen").read_text()) > 100_000
 
 
-def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -274,7 +278,7 @@ def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(capfd: pytest.Ca
 def test_a_model_that_nobody_knows_is_one_clear_line_and_exit_code_2(tmp_path: Path) -> None:
     server = ServerProcess("--port", "0", "--model", "no-such-model", directory=tmp_path)
     try:
-        code = server.process.wait(60)
+        code = server.process.wait(START_SECONDS)
     finally:
         server.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -273,12 +274,14 @@ def test_every_repeat_has_a_prefix_of_its_own(serve: Callable[..., Server], caps
 def test_nobody_listening_is_said_and_nothing_invented(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     cache_lab.add_parser(parser.add_subparsers())
-    arguments = ["cache-lab", "--base-url", "http://127.0.0.1:9/v1", "--wait", "0"]
+    with socket.socket() as deaf:  # the port is ours, so nobody else's, and nobody listens
+        deaf.bind(("127.0.0.1", 0))
+        arguments = ["cache-lab", "--base-url", f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", "--wait", "0"]
 
-    args = parser.parse_args(arguments)
-    assert args.run(args) == 2
-    args = parser.parse_args([*arguments, "--model", "x", "--json"])
-    assert args.run(args) == 1
+        args = parser.parse_args(arguments)
+        assert args.run(args) == 2
+        args = parser.parse_args([*arguments, "--model", "x", "--json"])
+        assert args.run(args) == 1
     found = exchanges(capsys)
     assert {one["status"] for one in found} == {"unreachable"}
     assert {one["cached_tokens"] for one in found} == {None}

@@ -59,7 +59,7 @@ def test_an_accepted_length_below_the_wanted_one_is_a_failure(weights: Path) -> 
 def test_a_drafter_that_is_not_there_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "40")
 
     assert main(["draft", "eval", *TINY, "--draft-model", str(tmp_path / "absent")]) == 2
     assert main(["draft", "eval", *TINY]) == 2

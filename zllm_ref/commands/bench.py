@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
             own, peers = measure_all(list(dict.fromkeys(args.against)), path, args.dtype, args.threads, work, progress)
     except (PeerError, ModelFileError) as error:
-        errors.print(str(error), markup=False)
+        errors.print(str(error), markup=False, soft_wrap=True)
         return 2
     result = {"model": source.name, "dtype": args.dtype, "threads": args.threads, **own}
     result["ratios"] = {name: _ratios(own, figures) for name, figures in peers.items()}

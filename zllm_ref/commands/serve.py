@@ -100,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
             return 2 if failed.is_set() else 130
         except OSError as error:
             console.print(
-                f"[bold red]cannot listen on {args.host}:{args.port}:[/] {error.strerror}; try another --port, 0 picks one"
+                f"[bold red]cannot listen on {args.host}:{args.port}:[/] {error.strerror}; try another --port, 0 picks one",
+                soft_wrap=True,
             )
             return 2
         finally:
