@@ -15,13 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from conformance.checker import StreamCheck
 from conformance.checker.unary_check import check_unary
 from conformance.checker.websocket_check import WebSocketCheck
 from end_to_end.captured import Known, Scenario, filled, headers_of, model_names, scenarios, signed
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess, started
 from zllm_ref.protocols.seal import Seal
 from zllm_ref.server.response_store import ResponseStore
 
@@ -71,7 +70,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         store = ResponseStore(folder / "state", ttl_seconds=1e9, max_bytes=1 << 30, clock=time.time)
         seal = Seal(store.secret(lambda: bytes(32)))
         store.close()
-        with httpx.Client(base_url=server.url, timeout=30) as http:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
             yield Target(server, seal, http)
     finally:
         server.stop()
@@ -161,8 +160,7 @@ def test_requests_over_websocket_are_accepted_field_by_field(target: Target, sce
                 check = WebSocketCheck()
                 headers = {name: value for name, value in headers_of(request).items() if "websocket-" not in name}
                 headers = {name: value for name, value in headers.items() if name.lower() not in ("upgrade", "user-agent")}
-                url = target.server.url.replace("http", "ws", 1) + "/v1/responses"
-                socket = connect(url, additional_headers=headers, open_timeout=10)
+                socket = target.server.websocket(headers)
             elif request["kind"] == "ws_close":
                 assert socket is not None
                 socket.close()
@@ -174,7 +172,7 @@ def test_requests_over_websocket_are_accepted_field_by_field(target: Target, sce
                 socket.send(json.dumps(body))
                 event: dict[str, Any] = {"type": ""}
                 while event["type"] not in TERMINAL:
-                    text = str(socket.recv(20))
+                    text = str(socket.recv(PATIENCE_SECONDS))
                     check.observe_text(text)
                     event = json.loads(text)
                 assert event["type"] == "response.completed", event

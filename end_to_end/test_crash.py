@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from conformance.checker import StreamCheck
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess, started
 
 STALLED = {
     "tokens_per_step": 1,
@@ -40,30 +40,35 @@ def events_of(body: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
 
 
+def whole_events_of(heard: str) -> list[dict[str, Any]]:
+    """Of a stream that goes on: what was heard last may be the beginning of an event."""
+    return events_of(heard[: heard.rfind("\n\n") + 2])
+
+
 def test_a_background_response_that_was_running_is_closed_with_all_that_was_heard_of_it(tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text(json.dumps(STALLED), "utf-8")
     server = serve(tmp_path, "--script", str(tmp_path / "script.json"))
     heard = ""
     try:
         body = {"model": "scripted", "input": "x", "tools": [LOOK], "background": True, "stream": True}
-        with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=20) as response:
+        with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=PATIENCE_SECONDS) as response:
             for piece in response.iter_text():
                 heard += piece
-                if '"delta":"w"' in heard and "words that were" in said(events_of(heard)):
+                if "words that were" in said(whole_events_of(heard)):
                     break
-        before = events_of(heard)
+        before = whole_events_of(heard)
         identity = before[0]["response"]["id"]
-        running = httpx.get(f"{server.url}/v1/responses/{identity}", timeout=20).json()
+        running = httpx.get(f"{server.url}/v1/responses/{identity}", timeout=PATIENCE_SECONDS).json()
     finally:
         server.stop(signal.SIGKILL)
 
     server = serve(tmp_path)
     try:
         url = f"{server.url}/v1/responses/{identity}"
-        kept = httpx.get(url, timeout=20).json()
+        kept = httpx.get(url, timeout=PATIENCE_SECONDS).json()
         last = before[-1]["sequence_number"]
-        resumed = httpx.get(url, params={"stream": "true", "starting_after": last}, timeout=20).text
-        whole = httpx.get(url, params={"stream": "true"}, timeout=20).content
+        resumed = httpx.get(url, params={"stream": "true", "starting_after": last}, timeout=PATIENCE_SECONDS).text
+        whole = httpx.get(url, params={"stream": "true"}, timeout=PATIENCE_SECONDS).content
     finally:
         server.stop()
 
@@ -105,7 +110,8 @@ def test_a_chain_and_what_was_sealed_survive_a_killed_process(tmp_path: Path) ->
         thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": sealed}
         rest = [item.to_dict() for item in first.output if item.type != "reasoning"]
         said = [{"role": "user", "content": "My name is Ada."}, thought, *rest, {"role": "user", "content": "Who am I?"}]
-        by_hand = httpx.post(f"{server.url}/v1/responses/input_tokens", json={"model": "scripted", "input": said}, timeout=20)
+        body = {"model": "scripted", "input": said}
+        by_hand = httpx.post(f"{server.url}/v1/responses/input_tokens", json=body, timeout=PATIENCE_SECONDS)
         client.responses.delete(first.id)
         with pytest.raises(openai.NotFoundError):
             client.responses.retrieve(first.id)
@@ -119,24 +125,42 @@ def test_a_chain_and_what_was_sealed_survive_a_killed_process(tmp_path: Path) ->
 
 
 def look_again_and_again(client: openai.OpenAI, response_id: str) -> None:
-    """For a minute at most. A look does not keep what is looked at."""
+    """For a minute at least."""
     for _ in range(600):
         client.responses.retrieve(response_id)
         time.sleep(0.1)
 
 
-def test_stored_responses_expire_and_give_way(tmp_path: Path) -> None:
-    server = serve(tmp_path, "--response-ttl", "8", "--max-stored-bytes", "20000")
+def test_the_least_used_of_stored_responses_gives_way(tmp_path: Path) -> None:
+    server = serve(tmp_path, "--max-stored-bytes", "20000")
     try:
         client = server.openai()
         first = client.responses.create(model="scripted", input="a")
+        assert client.responses.retrieve(first.id).id == first.id
         for _ in range(4):
-            client.responses.create(model="scripted", input="b" * 5_000)
-        with pytest.raises(openai.NotFoundError):  # the least recently used made room
-            client.responses.retrieve(first.id)
-        third = client.responses.create(model="scripted", input="c")
-        assert client.responses.retrieve(third.id).id == third.id
+            last = client.responses.create(model="scripted", input="b" * 5_000)
         with pytest.raises(openai.NotFoundError):
-            look_again_and_again(client, third.id)
+            client.responses.retrieve(first.id)
+        assert client.responses.retrieve(last.id).id == last.id
+    finally:
+        server.stop()
+
+
+def test_stored_responses_expire_however_often_they_are_looked_at(tmp_path: Path) -> None:
+    """The one that was kept for long is there; the server that keeps for two seconds lets go of it, and of its own."""
+    server = serve(tmp_path)
+    try:
+        kept = server.openai().responses.create(model="scripted", input="a").id
+        assert server.openai().responses.retrieve(kept).id == kept
+    finally:
+        server.stop()
+
+    server = serve(tmp_path, "--response-ttl", "2")
+    try:
+        client = server.openai()
+        own = client.responses.create(model="scripted", input="a").id
+        for response_id in (own, kept):
+            with pytest.raises(openai.NotFoundError):
+                look_again_and_again(client, response_id)
     finally:
         server.stop()

@@ -10,12 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from conformance.checker import StreamCheck
 from conformance.checker.unary_check import check_unary
 from end_to_end.reports import REPORTS, TALKS, Report, Told
-from end_to_end.serving import ROOT, ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ROOT, ServerProcess, started
 
 NAMES = [row["report"] for row in json.loads((ROOT / "tests/protocols/field_reports.json").read_text("utf-8"))]
 GRAMMARS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
@@ -24,14 +23,19 @@ SCRIPT = {"answers": [{"when_offered": TALKS, "segments": [{"reasoning": "Hm."},
 
 
 @pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("reports")
     (folder / "script.json").write_text(json.dumps(SCRIPT), "utf-8")
     arguments = ["--script", str(folder / "script.json"), "--context-length", "131072", "--quiet"]
-    server: ServerProcess = started("--model", "scripted", *arguments, directory=folder)
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    running = started("--model", "scripted", *arguments, directory=folder)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS) as client:
         yield client
-    server.stop()
 
 
 def ask(http: httpx.Client, path: str, body: dict[str, Any], size: int, *, stream: bool) -> httpx.Response:
@@ -113,19 +117,19 @@ def check_count(http: httpx.Client, report: Report) -> None:
     assert counted == {"input_tokens": prompt_tokens(answer)}
 
 
-def check_websocket(http: httpx.Client, report: Report) -> None:
-    with connect(str(http.base_url).replace("http", "ws", 1) + "/v1/responses", open_timeout=20) as socket:
+def check_websocket(server: ServerProcess, report: Report) -> None:
+    with server.websocket() as socket:
         for _ in range(2):
             socket.send(json.dumps({"type": "response.create", "model": "scripted", **report.body}))
-            while (event := json.loads(socket.recv(20)))["type"] != "response.completed":
+            while (event := json.loads(socket.recv(PATIENCE_SECONDS)))["type"] != "response.completed":
                 assert event["type"] != "error", event
 
 
 @pytest.mark.parametrize("size", [1, 1000], ids=["a token a step", "all at once"])
 @pytest.mark.parametrize("report", REPORTS, ids=NAMES)
-def test_a_report_does_not_hold_here(http: httpx.Client, report: Report, size: int) -> None:
+def test_a_report_does_not_hold_here(server: ServerProcess, http: httpx.Client, report: Report, size: int) -> None:
     if report.path == "websocket":
-        check_websocket(http, report)
+        check_websocket(server, report)
     elif report.path == "upgrade":
         assert http.get("/v1/responses").status_code == 426
     elif report.path.endswith("count_tokens"):

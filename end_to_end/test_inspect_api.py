@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess, started
 
 WEATHER_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "The weather of a city."}
@@ -38,7 +37,7 @@ class Seen:
     """What the inspector of a server says."""
 
     def __init__(self, server: ServerProcess, headers: dict[str, str] | None = None) -> None:
-        self._client = httpx.Client(base_url=f"{server.url}/inspect/api/", headers=headers, timeout=60)
+        self._client = httpx.Client(base_url=f"{server.url}/inspect/api/", headers=headers, timeout=PATIENCE_SECONDS)
 
     def get(self, path: str) -> Any:
         answer = self._client.get(path)
@@ -46,14 +45,22 @@ class Seen:
         return answer.json()
 
     def newest(self, count: int) -> list[Any]:
-        """The newest requests, oldest of them first, once the last has ended."""
-        deadline = time.monotonic() + 60
+        """The newest requests, oldest of them first, once all have ended."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             listed: list[Any] = self.get("requests")["requests"][:count]
             if len(listed) == count and all(one["state"] in ("ended", "failed", "refused") for one in listed):
                 return listed[::-1]
             assert time.monotonic() < deadline, listed
             time.sleep(0.02)
+
+    def newest_kept(self, count: int) -> list[Any]:
+        """The same, once their end states are kept as well: behind the answer, and a little later than the client has it."""
+        found, deadline = self.newest(count), time.monotonic() + PATIENCE_SECONDS
+        while not all(self.get(f"requests/{one['id']}/context")["cache_id"] for one in found):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+        return found
 
 
 def openai_turns(server: ServerProcess, system: str, *, stream: bool) -> None:
@@ -106,7 +113,7 @@ def test_two_turns_through_an_sdk_are_seen_whole(
     turns(server, system, stream=stream)
 
     seen = Seen(server)
-    first, second = seen.newest(2)
+    first, second = seen.newest_kept(2)
 
     # the list
     for summary in (first, second):
@@ -193,7 +200,7 @@ def test_a_clock_in_the_system_prompt_is_found_by_an_ordinary_client(server: Ser
         client.chat.completions.create(model="scripted", messages=[system, {"role": "user", "content": "Hi"}])
 
     seen = Seen(server)
-    _, second = seen.newest(2)
+    _, second = seen.newest_kept(2)
     prefix = seen.get(f"requests/{second['id']}/prefix")
 
     assert prefix["cause"]["name"] == "changed_clock"
@@ -217,7 +224,7 @@ def test_a_token_that_the_guard_excluded_is_named_at_its_place(tmp_path: Path) -
                 messages=said, max_completion_tokens=60, extra_body={"ignore_eos": free}, **bias
             )
         seen = Seen(found)
-        guarded, unguarded = (seen.get(f"requests/{one['id']}/decode")["tokens"] for one in seen.newest(2))
+        guarded, unguarded = (seen.get(f"requests/{one['id']}/decode")["tokens"] for one in seen.newest_kept(2))
     finally:
         found.stop()
 
@@ -233,9 +240,9 @@ def test_a_token_that_the_guard_excluded_is_named_at_its_place(tmp_path: Path) -
 
 
 def test_responses_over_a_websocket_and_in_the_background_are_seen(server: ServerProcess) -> None:
-    with connect(server.url.replace("http", "ws") + "/v1/responses") as socket:
+    with server.websocket() as socket:
         socket.send(json.dumps({"type": "response.create", "model": "scripted", "input": "Hello there"}))
-        while json.loads(socket.recv(timeout=60))["type"] != "response.completed":
+        while json.loads(socket.recv(PATIENCE_SECONDS))["type"] != "response.completed":
             pass
     seen = Seen(server)
     (live,) = seen.newest(1)
@@ -255,34 +262,35 @@ def test_responses_over_a_websocket_and_in_the_background_are_seen(server: Serve
 
 
 def test_the_stream_of_news_tells_of_a_request_while_it_runs(server: ServerProcess) -> None:
-    names = []
-    with httpx.stream("GET", f"{server.url}/inspect/api/events", timeout=60) as news:
+    states: list[str] = []
+    with httpx.stream("GET", f"{server.url}/inspect/api/events", timeout=PATIENCE_SECONDS) as news:
         lines = news.iter_lines()
         assert next(lines) == "event: requests"
+        known = {one["id"] for one in json.loads(next(lines).removeprefix("data: "))["requests"]}
         server.openai().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
         for line in lines:
             if line.startswith("data: ") and '"requests"' in line:
                 changed = json.loads(line.removeprefix("data: "))["requests"]
-                names += [one["state"] for one in changed[:1]]
-                if "ended" in names[-1:]:
+                states += [one["state"] for one in changed if one["id"] not in known]
+                if "ended" in states:
                     break
 
-    assert names[-1] == "ended"
+    assert states[-1] == "ended"
 
 
 def test_keys_are_asked_for_and_separate_what_is_seen(tmp_path: Path) -> None:
     found = started("--model", "scripted", "--api-key", "sk-test", "--api-key", "sk-other", directory=tmp_path)
     try:
         found.openai().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "A plum."}])
-        assert httpx.get(f"{found.url}/inspect/api/requests").status_code == 401
+        assert httpx.get(f"{found.url}/inspect/api/requests", timeout=PATIENCE_SECONDS).status_code == 401
         own = Seen(found, {"authorization": "Bearer sk-test"})
         other = Seen(found, {"x-api-key": "sk-other"})
-        (summary,) = own.newest(1)
+        (summary,) = own.newest_kept(1)
         assert other.get("requests")["requests"] == []
         assert other.get("cache")["roots"] == []
         assert len(own.get("cache")["roots"]) == 1
-        foreign = httpx.get(f"{found.url}/inspect/api/requests/{summary['id']}/segments", headers={"x-api-key": "sk-other"})
-        assert foreign.status_code == 404
+        path, headers = f"/inspect/api/requests/{summary['id']}/segments", {"x-api-key": "sk-other"}
+        assert httpx.get(found.url + path, headers=headers, timeout=PATIENCE_SECONDS).status_code == 404
     finally:
         found.stop()
 
@@ -290,8 +298,8 @@ def test_keys_are_asked_for_and_separate_what_is_seen(tmp_path: Path) -> None:
 def test_no_inspect_leaves_nothing(tmp_path: Path) -> None:
     found = started("--model", "scripted", "--no-inspect", directory=tmp_path)
     try:
-        assert httpx.get(f"{found.url}/inspect").status_code == 404
-        assert httpx.get(f"{found.url}/inspect/api/about").status_code == 404
+        for path in ("/inspect", "/inspect/api/about"):
+            assert httpx.get(found.url + path, timeout=PATIENCE_SECONDS).status_code == 404
         answer = found.openai().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
         assert answer.choices[0].message.content
     finally:

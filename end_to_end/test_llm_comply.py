@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess, started
 
 NAME = "gpt-5-and-claude-3-5"
 COMMAND = Path(sys.executable).with_name("llm-comply")
@@ -30,7 +30,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.mark.parametrize("form", SIZES)
 def test_everything_but_images_passes(server: ServerProcess, form: str) -> None:
     arguments = ["run", "--base-url", f"{server.url}/v1", "--api-key", "x", "--model", NAME, "--format", form, "--json"]
-    ran = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    arguments += ["--timeout", str(PATIENCE_SECONDS)]  # of one request
+    ran = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, check=False)
 
     results = {row["id"]: row for row in json.loads(ran.stdout)["results"]}
 

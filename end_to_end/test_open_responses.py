@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import openai
 import pytest
 from openai.types.responses import ResponseOutputMessage
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from conformance.checker import StreamCheck
 from conformance.checker.unary_check import check_unary
 from conformance.checker.websocket_check import WebSocketCheck
-from end_to_end.serving import ServerProcess, started
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess, started
 from zllm_ref.engine.script import SCRIPTED_TEXT
 
 PROFILE = "openresponses"
@@ -42,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def created(server: ServerProcess, **body: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{server.url}/v1/responses", json={"model": "scripted", **body}, timeout=20)
+    answer = httpx.post(f"{server.url}/v1/responses", json={"model": "scripted", **body}, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 200, answer.text
     assert check_unary("responses", answer.json(), PROFILE) == []
     response: dict[str, Any] = answer.json()
@@ -55,7 +54,7 @@ def text_of(response: dict[str, Any]) -> str:
 
 
 def tokens_of(server: ServerProcess, **body: Any) -> int:
-    answer = httpx.post(f"{server.url}/v1/responses/input_tokens", json={"model": "scripted", **body}, timeout=20)
+    answer = httpx.post(f"{server.url}/v1/responses/input_tokens", json={"model": "scripted", **body}, timeout=PATIENCE_SECONDS)
     count: int = answer.json()["input_tokens"]
     return count
 
@@ -73,7 +72,7 @@ class Session:
         self.check.observe_text(message)
         self._socket.send(message)
         while True:
-            text = str(self._socket.recv(20))
+            text = str(self._socket.recv(PATIENCE_SECONDS))
             self.check.observe_text(text)
             event: dict[str, Any] = json.loads(text)
             if event["type"] in TERMINAL:
@@ -82,7 +81,7 @@ class Session:
 
 @contextmanager
 def session(server: ServerProcess) -> Iterator[Session]:
-    with connect(server.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=10) as socket:
+    with server.websocket() as socket:
         one = Session(socket)
         yield one
         assert one.check.finish() == []
@@ -118,7 +117,7 @@ def test_3_phase_in_an_output_is_read_by_the_sdk() -> None:
 
 def test_4_streaming_response(server: ServerProcess) -> None:
     body = {"model": "scripted", "input": "Count.", "stream": True}
-    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=20)
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=PATIENCE_SECONDS)
 
     check = StreamCheck("responses", PROFILE, request=body)
     check.feed(answer.content)
@@ -149,7 +148,7 @@ def test_7_image_input_is_refused_by_name(server: ServerProcess) -> None:
     parts = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": "data:image/png;base64,AA=="}]
     body = {"model": "scripted", "input": [{"type": "message", "role": "user", "content": parts}]}
 
-    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=20)
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=PATIENCE_SECONDS)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "input[0].content[1].type"
@@ -165,8 +164,7 @@ def test_8_multi_turn(server: ServerProcess) -> None:
 
 
 def test_9_compaction(server: ServerProcess) -> None:
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)
-    compacted = client.responses.compact(model="scripted", input=[{"role": "user", "content": "Remember the number 7."}])
+    compacted = server.openai().responses.compact(model="scripted", input=[{"role": "user", "content": "Remember the number 7."}])
 
     assert compacted.object == "response.compaction"
     assert compacted.output[-1].type == "compaction"
@@ -175,7 +173,7 @@ def test_9_compaction(server: ServerProcess) -> None:
 
 
 def test_10_compaction_without_a_model_is_refused(server: ServerProcess) -> None:
-    answer = httpx.post(f"{server.url}/v1/responses/compact", json={"input": "x"}, timeout=20)
+    answer = httpx.post(f"{server.url}/v1/responses/compact", json={"input": "x"}, timeout=PATIENCE_SECONDS)
 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
 
@@ -236,7 +234,7 @@ def test_16_websocket_failed_continuation_is_evicted(server: ServerProcess) -> N
 
 def test_17_websocket_chain_from_a_compaction(server: ServerProcess) -> None:
     body = {"model": "scripted", "input": [{"role": "user", "content": "Remember the number 7."}]}
-    items = httpx.post(f"{server.url}/v1/responses/compact", json=body, timeout=20).json()["output"]
+    items = httpx.post(f"{server.url}/v1/responses/compact", json=body, timeout=PATIENCE_SECONDS).json()["output"]
     with session(server) as one:
         first = one.ask(input=[*items, {"role": "user", "content": "Which number?"}], store=False)["response"]
         second = one.ask(input="And again?", store=False, previous_response_id=first["id"])["response"]

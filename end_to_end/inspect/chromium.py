@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from end_to_end.serving import START_SECONDS
+
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
@@ -17,7 +19,8 @@ def chromium() -> Iterator[Browser]:
     if executable is None:
         pytest.fail("no chromium on the PATH: apt-get install chromium", pytrace=False)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=executable, args=arguments, timeout=START_SECONDS * 1000)
         try:
             yield browser
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from end_to_end.serving import ServerProcess
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess
 
 WEATHER = "Sunny in Rome, 24 °C. 罗马 🙂"
 QUESTION = "How is the weather in Rome?"
@@ -20,10 +20,9 @@ STORY = {
     "answers": [
         {"segments": [{"text": "Let me look."}, {"call": {"name": "get_weather", "arguments": {"city": "Rome", "days": 2}}}]},
         {"segments": [{"text": ANSWER}]},
-        {"segments": [{"text": "This one takes its time, and then it ends."}], "fault": {"after_tokens": 4, "stall_seconds": 4}},
     ]
 }
-"""Turn by turn; the third stalls, so that a running request can be seen."""
+"""Turn by turn."""
 
 
 def system(clock: str) -> str:
@@ -52,7 +51,7 @@ def talk(server: ServerProcess) -> Talk:
     chat_turns(server, "2026-11-30 02:05")
     messages_turns(server, "2026-11-30 02:05")
     chat_turns(server, "2026-11-30 02:06", num_turns=1)
-    found = httpx.get(f"{server.url}/inspect/api/requests", timeout=60).json()["requests"]
+    found = httpx.get(f"{server.url}/inspect/api/requests", timeout=PATIENCE_SECONDS).json()["requests"]
     ids = [summary["id"] for summary in sorted(found, key=lambda summary: summary["number"])]
     for request in ids:
         until_kept(server, request)
@@ -60,9 +59,9 @@ def talk(server: ServerProcess) -> Talk:
 
 
 def until_kept(server: ServerProcess, request: str) -> None:
-    """An end state is kept behind the answer, a little later than the client has it."""
-    deadline = time.monotonic() + 60
-    while not httpx.get(f"{server.url}/inspect/api/requests/{request}/context", timeout=60).json()["cache_id"]:
+    """An end state is kept behind the answer, a little later than the client has it. Nothing comes after it."""
+    url, deadline = f"{server.url}/inspect/api/requests/{request}/context", time.monotonic() + PATIENCE_SECONDS
+    while not httpx.get(url, timeout=PATIENCE_SECONDS).json()["cache_id"]:
         assert time.monotonic() < deadline, f"the end state of {request} was not kept"
         time.sleep(0.02)
 

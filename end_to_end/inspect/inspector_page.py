@@ -10,9 +10,10 @@ from typing import Any
 
 from playwright.sync_api import Browser, ElementHandle, Locator, Page, expect
 
+from end_to_end.serving import PATIENCE_SECONDS
+
 PANELS = ("wire", "conversation", "segments", "tokens", "context")
-PATIENCE_MS = 60_000
-"""A wait ends as soon as what it waits for is there, so only a failure takes this long; the machine belongs to others too."""
+PATIENCE_MS = PATIENCE_SECONDS * 1000
 
 SLOWNESS = float(os.environ.get("ZLLM_SLOW_PAGE", "1"))
 """By how much the page's processor is slowed down. Above 1 its answers come late, too: shows what is done too early."""
@@ -95,10 +96,19 @@ class InspectorPage:
 
     def eventually(self, is_so: Callable[[], bool], what: object = "") -> None:
         """For what no `expect` can say."""
-        deadline = time.monotonic() + PATIENCE_MS / 1000
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_so():
             assert time.monotonic() < deadline, what
             self.page.wait_for_timeout(50)
+
+    def type_within(self, seconds: float, *keys: str) -> None:
+        """Keys as from a keyboard, so far apart by their own times, whatever the machine does between them."""
+        session, begun = self.page.context.new_cdp_session(self.page), time.time()
+        for number, key in enumerate(keys):
+            for kind in ("keyDown", "keyUp"):
+                at = begun + number * seconds
+                session.send("Input.dispatchKeyEvent", {"type": kind, "key": key, "text": key, "timestamp": at})
+        session.detach()
 
     def close(self) -> None:
         self.page.context.close()

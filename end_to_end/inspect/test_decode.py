@@ -10,9 +10,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from end_to_end.inspect.conversations import PARAMETERS, Talk
+from end_to_end.inspect.conversations import PARAMETERS, Talk, until_kept
 from end_to_end.inspect.inspector_page import InspectorPage
-from end_to_end.serving import ServerProcess
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess
 
 Open = Callable[..., InspectorPage]
 
@@ -70,7 +70,9 @@ def drafting(browser: Browser, drafting_server: ServerProcess) -> Iterator[Inspe
 def ask(server: ServerProcess, **options: Any) -> str:
     messages: Any = [{"role": "user", "content": "Say something."}]
     answer = server.openai().chat.completions.with_raw_response.create(model="tiny-llama", messages=messages, **options)
-    return answer.headers["x-request-id"].removeprefix("req_")
+    request = answer.headers["x-request-id"].removeprefix("req_")
+    until_kept(server, request)  # the guesses of the last round are told behind its tokens
+    return request
 
 
 def tally(inspector: InspectorPage, name: str) -> int:
@@ -78,7 +80,7 @@ def tally(inspector: InspectorPage, name: str) -> int:
 
 
 def facts(server: ServerProcess, request: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{server.url}/inspect/api/requests/{request}/decode", timeout=60).json()
+    found: dict[str, Any] = httpx.get(f"{server.url}/inspect/api/requests/{request}/decode", timeout=PATIENCE_SECONDS).json()
     return found
 
 
@@ -171,7 +173,9 @@ def test_of_several_choices_the_page_says_that_it_shows_the_first(
 
 
 def test_a_request_that_was_refused_says_why_and_shows_its_wire(inspect: Open, server: ServerProcess) -> None:
-    answer = httpx.post(f"{server.url}/v1/chat/completions", json={"model": "scripted", "messages": "none"}, timeout=60)
+    answer = httpx.post(
+        f"{server.url}/v1/chat/completions", json={"model": "scripted", "messages": "none"}, timeout=PATIENCE_SECONDS
+    )
     assert answer.status_code == 400
     inspector = inspect(f"requests/{answer.headers['x-request-id'].removeprefix('req_')}")
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from end_to_end.inspect.conversations import Talk
 from end_to_end.inspect.inspector_page import InspectorPage
-from end_to_end.serving import ServerProcess
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess
 
 Open = Callable[..., InspectorPage]
 
@@ -108,5 +108,5 @@ def test_what_is_run_is_what_is_written(inspect: Open, server: ServerProcess) ->
     page.get_by_role("link", name="Open it as a request").click()
     expect(page.locator("h1")).to_contain_text("Request")
     request = page.url.rsplit("/", 1)[1]
-    sent = httpx.get(f"{server.url}/inspect/api/requests/{request}/wire", timeout=60).json()["request"]["body"]
+    sent = httpx.get(f"{server.url}/inspect/api/requests/{request}/wire", timeout=PATIENCE_SECONDS).json()["request"]["body"]
     assert "The very last words" in sent

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect
+import pytest
+from playwright.sync_api import Browser, expect
 
 from end_to_end.inspect.conversations import Talk
 from end_to_end.inspect.inspector_page import InspectorPage
-from end_to_end.serving import ServerProcess
+from end_to_end.serving import ServerProcess, started
 
 Open = Callable[..., InspectorPage]
 
@@ -52,20 +54,30 @@ def test_the_newest_request_stands_first(inspect: Open) -> None:
     assert len(numbers) >= 5
 
 
-def test_a_running_request_appears_and_ends_without_a_reload(inspect: Open, server: ServerProcess) -> None:
-    page = inspect().page
-    expect(page.get_by_test_id("live-list").locator("tbody tr").nth(4)).to_be_visible()
-    before = page.locator("tbody tr").count()
-    spoken: list[Any] = [{"role": "user", "content": "One"}, {"role": "assistant", "content": "1"}] * 2
-    question: Any = {"model": "scripted", "messages": [*spoken, {"role": "user", "content": "Three"}]}
+@pytest.fixture
+def slow_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """An answer takes ten minutes, unless it is given up."""
+    script = {"seconds_per_step": 0.1, "answers": [{"segments": [{"text": "slow " * 1200}]}]}
+    (tmp_path / "script.json").write_text(json.dumps(script), "utf-8")
+    running = started("--model", "scripted", "--script", "script.json", "--quiet", directory=tmp_path)
+    yield running
+    running.stop()
 
-    sending = threading.Thread(target=lambda: server.openai().chat.completions.create(**question))
-    sending.start()
-    expect(page.locator('tbody tr[data-state="decoding"]')).to_have_count(1)
-    sending.join()
 
-    expect(page.locator("tbody tr")).to_have_count(before + 1)
-    expect(page.locator("tbody tr").first).to_have_attribute("data-state", "ended")
+def test_a_running_request_appears_and_ends_without_a_reload(browser: Browser, slow_server: ServerProcess) -> None:
+    inspector = InspectorPage.opened(browser, slow_server.url)
+    inspector.settled()
+    rows = inspector.page.locator("tbody tr")
+    asked: Any = {"model": "scripted", "messages": [{"role": "user", "content": "One"}]}
+
+    with slow_server.openai().chat.completions.create(**asked, stream=True):
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_have_attribute("data-state", "decoding")
+    expect(rows.first).to_have_attribute("data-state", "cancelled")
+    slow_server.openai().chat.completions.create(**asked, max_completion_tokens=2)
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_have_attribute("data-state", "ended")
+    inspector.close()
 
 
 def test_a_row_opens_its_request(inspect: Open, recorded: Talk) -> None:

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from end_to_end.inspect.conversations import Talk
 from end_to_end.inspect.inspector_page import InspectorPage
-from end_to_end.serving import ServerProcess
+from end_to_end.serving import PATIENCE_SECONDS, ServerProcess
 
 NUM_TOKENS = 100_000
 TEXT_PANELS = ("wire", "conversation", "segments", "tokens")
@@ -61,7 +61,7 @@ def long_request(server: ServerProcess, recorded: Talk) -> str:
     text = "".join(f"def function_{number}(value):  # 日本\n    return value + {number}\n" for number in range(NUM_TOKENS // 58))
     answer = (
         server.openai()
-        .with_options(timeout=120)
+        .with_options(timeout=PATIENCE_SECONDS * 5)
         .chat.completions.with_raw_response.create(
             model="scripted",
             messages=[{"role": "user", "content": f"{text}\nThe last line of the long prompt."}],
@@ -89,7 +89,7 @@ class Tasks:
             if event.get("name") == "thread_name" and event["args"]["name"] == "CrRendererMain"
         }
         tasks = [
-            (event.get("tdur", 0) / 1000, event["dur"] / 1000)
+            (event.get("tdur", 0) / 1000, event.get("dur", 0) / 1000)  # one that still ran has none
             for event in events
             if event.get("ph") == "X" and "RunTask" in event["name"] and (event["pid"], event["tid"]) in main
         ]
@@ -156,7 +156,9 @@ def test_the_end_of_a_long_prompt_is_reached_and_linked(long: InspectorPage) -> 
 
 
 def test_tokens_are_fetched_by_the_page(long: InspectorPage, server: ServerProcess, long_request: str) -> None:
-    total = httpx.get(f"{server.url}/inspect/api/requests/{long_request}/tokens?start=0&end=1", timeout=60).json()["total"]
+    total = httpx.get(f"{server.url}/inspect/api/requests/{long_request}/tokens?start=0&end=1", timeout=PATIENCE_SECONDS).json()[
+        "total"
+    ]
 
     asked: list[str] = []
     long.page.on("request", lambda request: asked.append(request.url) if "/tokens?" in request.url else None)

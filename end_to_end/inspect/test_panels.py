@@ -248,7 +248,7 @@ def test_the_panels_are_asked_for_before_it_is_known_that_they_are_there(inspect
 
     with page.expect_request(re.compile("/segments$")), page.expect_request(re.compile("/wire$")):
         inspector.open(f"requests/{recorded.chat_answer}")
-    assert len(held) == 1
+    inspector.eventually(lambda: len(held) == 1, "the request itself is not asked for")
     expect(inspector.panel("wire")).to_have_count(0)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.rsplit("/", 1)[-1]))

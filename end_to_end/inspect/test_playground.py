@@ -78,7 +78,7 @@ def test_another_family_writes_another_template(inspect: Open) -> None:
     expect(page.get_by_test_id("reusable")).to_contain_text("not the served model")
     page.get_by_label("template family").select_option("gpt-oss")
     inspector.scroll("segments", "start")
-    expect(inspector.panel("segments")).to_contain_text("<|start|>", timeout=90_000)  # 200,000 entries are read first
+    expect(inspector.panel("segments")).to_contain_text("<|start|>", timeout=300_000)  # 200,000 entries are read first
     inspector.word("segments", "<|channel|>")
 
 
@@ -161,7 +161,7 @@ def test_soft_and_hard_control_of_thinking_are_compared(inspect: Open) -> None:
 def test_merges_are_stepped_played_and_end_as_the_tokens(inspect: Open) -> None:
     page = inspect("playground/merges").page
     page.get_by_label("template family").select_option("deepseek-v4")
-    page.get_by_test_id("merge-text").fill("the weather of tomorrow morning, and what the playing of it looks like")
+    page.get_by_test_id("merge-text").fill("the weather of tomorrow morning, and what the playing of it looks like. " * 6)
     first = page.get_by_test_id("symbols").first
     expect(first.locator(".symbol")).to_have_text(["t", "h", "e"])
     step = page.locator(".step-controls output")
@@ -174,7 +174,7 @@ def test_merges_are_stepped_played_and_end_as_the_tokens(inspect: Open) -> None:
     page.get_by_role("button", name="Back").click()
     expect(first.locator(".symbol")).to_have_count(3)
     page.get_by_role("button", name="Play").click()
-    expect(step).to_contain_text("step 2 of")
+    expect(step).to_have_text(re.compile(r"step ([2-9]|\d{2,}) of"))  # two are soon over, and many more follow them
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="To the end").click()
     expect(page.get_by_test_id("merge-line")).to_contain_text("these are the tokens")

@@ -26,7 +26,8 @@ def test_the_shortcuts_are_listed_under_a_question_mark(inspect: Open) -> None:
 
 
 def test_the_keyboard_leads_through_all_views(inspect: Open) -> None:
-    page = inspect().page
+    inspector = inspect()
+    page = inspector.page
     expect(page.get_by_test_id("live-list")).to_be_visible()
 
     expect(page.locator("tbody tr").nth(1)).to_be_visible()
@@ -41,9 +42,19 @@ def test_the_keyboard_leads_through_all_views(inspect: Open) -> None:
     page.keyboard.press("p")
     expect(page.locator('.tabs [aria-current="page"]')).to_have_text("What broke the prefix")
     for second, title in (("c", "Cache"), ("p", "Playground"), ("r", "Requests")):
-        page.keyboard.press("g")
-        page.keyboard.press(second)
+        inspector.type_within(0.3, "g", second)
         expect(page.locator("h1")).to_have_text(title)
+
+
+def test_a_letter_long_after_the_first_one_leads_nowhere(inspect: Open) -> None:
+    inspector = inspect()
+    before = inspector.page.evaluate("history.length")
+
+    inspector.type_within(5.0, "g", "c")
+    inspector.type_within(0.3, "g", "p")
+
+    expect(inspector.page.locator("h1")).to_have_text("Playground")
+    assert inspector.page.evaluate("history.length") == before + 1
 
 
 @pytest.mark.parametrize("link", ["requests/%E0%A4%A", "requests/..%2F..%2F..%2Fv1%2Fmodels", "requests/<b>x", "%"])
