@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.server.fake_engine import FakeEngine
+from tests.server.fake_engine import PATIENCE, FakeEngine
 from zllm_ref.config import ServerSettings
 from zllm_ref.server import Inspect
 from zllm_ref.server.app import bind, create_app, make_server
@@ -28,7 +28,7 @@ class RunningServer:
         sockets = [bind("127.0.0.1", 0)]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets)), daemon=True)
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(PATIENCE)
         host, port = address[0]
         self.url = f"http://{host}:{port}"
 
@@ -37,7 +37,7 @@ class RunningServer:
 
     def stop(self) -> None:
         self.begin_to_stop()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from zllm_ref.canonical.error import ApiError, ErrorKind
 from zllm_ref.canonical.event import (
@@ -26,6 +27,8 @@ from zllm_ref.canonical.model_card import ModelCard
 from zllm_ref.canonical.request import Request
 from zllm_ref.canonical.usage import Usage
 
+PATIENCE = 120.0
+"""Seconds after which a test gives up. Only a test that fails waits so long, so that no busy machine turns a verdict."""
 CARD = ModelCard("fake", 1_700_000_000, 8192, ("alias",))
 Listener = Callable[[Sequence[Event]], None]
 
@@ -49,7 +52,11 @@ class FakeGeneration:
 
 @dataclass
 class FakeEngine:
-    """`submit_gate` holds `submit`, `gate` an answer before its first event, `pause_seconds` each step; see `fail_after`."""
+    """`submit_gate` holds `submit`, `pause_seconds` each step, `gates` an answer before its events of these numbers, until they
+    are opened: one that never is stands for an answer that is still going on when it is cancelled, however slow the machine.
+
+    An answer is what the engine was told when it was submitted; what it is told later is for later ones.
+    """
 
     script: tuple[Say, ...] = (Say("text", "Hello, wörld!"),)
     reason: FinishReason | None = None
@@ -60,7 +67,7 @@ class FakeEngine:
     extra: tuple[Event, ...] = ()
     cached_tokens: int = 0
     written_tokens: int = 0
-    gate: threading.Event | None = None
+    gates: Mapping[int, threading.Event] = field(default_factory=dict)
     submit_gate: threading.Event | None = None
     models: tuple[ModelCard, ...] = (CARD,)
     extra_health: dict[str, object] = field(default_factory=dict)
@@ -83,18 +90,21 @@ class FakeEngine:
     def submit(self, request: Request, listener: Listener) -> FakeGeneration:
         tokens = self.count_tokens(request)
         self.requests.append(request)
+        events = self.events(request, tokens)
         if self.submit_gate is not None:
-            self.submit_gate.wait(10)
+            assert self.submit_gate.wait(PATIENCE)
         generation = FakeGeneration()
+        told = (events, dict(self.gates), listener, generation)
         self.generations.append(generation)
-        threading.Thread(target=self._speak, args=(request, tokens, listener, generation), daemon=True).start()
+        threading.Thread(target=self._speak, args=told, daemon=True).start()
         return generation
 
-    def _speak(self, request: Request, tokens: int, listener: Listener, generation: FakeGeneration) -> None:
-        if self.gate is not None:
-            self.gate.wait(10)
-        events = self.events(request, tokens)
+    def _speak(
+        self, events: list[Event], gates: Mapping[int, threading.Event], listener: Listener, generation: FakeGeneration
+    ) -> None:
         for start in range(0, len(events), self.events_per_step):
+            if start in gates:
+                gates[start].wait(PATIENCE)
             if generation.cancelled.wait(self.pause_seconds) if self.pause_seconds else generation.cancelled.is_set():
                 return
             listener(events[start : start + self.events_per_step])
@@ -131,6 +141,11 @@ class FakeEngine:
                 events.append(ToolCallFinished(calls, say.arguments, choice))
                 calls += 1
         return events
+
+
+def unending(num_events: int = 50, *, script: tuple[Say, ...] = (Say("text", "abc" * 1000),), **told: Any) -> FakeEngine:
+    """Says the beginning of each answer, and then nothing: on no machine has one ended before it is cancelled."""
+    return FakeEngine(script=script, gates={num_events: threading.Event()}, **told)
 
 
 class EchoEngine(FakeEngine):

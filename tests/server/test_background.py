@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.fake_engine import FakeEngine, Say
+from tests.server.fake_engine import PATIENCE, FakeEngine, Say, unending
 from tests.server.test_exchange import eventually
 from tests.server.test_sdk_text import openai_client
 from zllm_ref.server.response_store import ResponseStore, StoredFrame, StoredResponse
@@ -55,17 +55,18 @@ def test_a_background_stream_is_taken_up_again_with_the_same_numbers(serve: Serv
 
 
 def test_a_background_response_is_queued_until_its_first_token(serve: Serve) -> None:
-    gate = threading.Event()
-    server = serve(FakeEngine(script=SLOW, pause_seconds=0.005, gate=gate))
+    first_token, last_token = threading.Event(), threading.Event()
+    server = serve(FakeEngine(script=SLOW, gates={0: first_token, 300: last_token}))
     client = openai_client(server.url)
     stream = iter(client.responses.create(model="fake", input="a", background=True, stream=True))
 
     first = [next(stream), next(stream)]
     identity = first[0].response.id  # type: ignore[union-attr]
     waiting = client.responses.retrieve(identity).status
-    gate.set()
+    first_token.set()
     third = next(stream)
     running = client.responses.retrieve(identity).status
+    last_token.set()
     rest = list(stream)
 
     assert [event.type for event in (*first, third)] == ["response.created", "response.queued", "response.in_progress"]
@@ -75,12 +76,14 @@ def test_a_background_response_is_queued_until_its_first_token(serve: Serve) -> 
 
 
 def test_what_was_heard_before_a_crash_is_there_after_it(serve: Serve, tmp_path: Path) -> None:
-    """A copy of the files of a running server is what a killed one leaves behind."""
-    server = serve(FakeEngine(script=SLOW, pause_seconds=0.005), state_directory=tmp_path / "one")
+    """A copy of the files of a running server is what a killed one leaves behind. It is silent while they are copied: a file
+    that is copied while it is written is what no kill leaves."""
+    num_deltas = 35
+    server = serve(unending(1 + num_deltas), state_directory=tmp_path / "one")
     heard: list[Any] = []
     for event in openai_client(server.url).responses.create(model="fake", input="a", background=True, stream=True):
         heard.append(event)
-        if len(heard) == 40:
+        if sum(one.type == "response.output_text.delta" for one in heard) == num_deltas:
             break
     shutil.copytree(tmp_path / "one", tmp_path / "two")
 
@@ -90,7 +93,7 @@ def test_what_was_heard_before_a_crash_is_there_after_it(serve: Serve, tmp_path:
 
     assert found.status == "failed"
     assert found.output_text.startswith("".join(event.delta for event in heard if event.type == "response.output_text.delta"))
-    assert [event.sequence_number for event in heard + after] == list(range(40 + len(after)))
+    assert [event.sequence_number for event in heard + after] == list(range(len(heard) + len(after)))
     assert after[-1].type == "response.failed"
     assert after[-1].response.to_dict() == found.to_dict()
 
@@ -112,19 +115,24 @@ def test_nobody_hears_what_is_not_kept_yet(serve: Serve, monkeypatch: pytest.Mon
 
 
 def test_a_background_response_can_be_cancelled(serve: Serve) -> None:
-    server = serve(FakeEngine(script=SLOW, pause_seconds=0.01))
+    server = serve(unending())
     client = openai_client(server.url)
     queued = client.responses.create(model="fake", input="a", background=True)
     followed: list[Any] = []
-    follower = threading.Thread(target=lambda: followed.extend(client.responses.retrieve(queued.id, stream=True)))
+
+    def follow() -> None:
+        for event in client.responses.retrieve(queued.id, stream=True):
+            followed.append(event)
+
+    follower = threading.Thread(target=follow)
     follower.start()
-    time.sleep(0.1)
+    assert eventually(lambda: bool(followed))
 
     cancelled = client.responses.cancel(queued.id)
-    follower.join(5)
+    follower.join()
 
     assert cancelled.status == client.responses.retrieve(queued.id).status == "cancelled"
-    assert server.engine.generations[0].cancelled.wait(1)
+    assert server.engine.generations[0].cancelled.wait(PATIENCE)
     assert followed[-1].type == "response.failed"
     with pytest.raises(openai.BadRequestError, match="cancelled"):
         client.responses.create(model="fake", input="b", previous_response_id=queued.id)
@@ -153,19 +161,23 @@ def test_a_failed_background_response_says_why(serve: Serve) -> None:
 def test_a_background_response_whose_events_could_not_be_kept_fails_and_its_stream_has_no_hole(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep, calls = ResponseStore.add_frames, iter(range(10_000))
+    """The disk fails at the first event of the text; the engine waits, so that none of them is the last one, too."""
+    keep, failures = ResponseStore.add_frames, list[int]()
 
     def keep_but_once(store: ResponseStore, identity: str, frames: Sequence[StoredFrame]) -> None:
-        if next(calls) == 3:
+        deltas = [frame.number for frame in frames if frame.name == "response.output_text.delta"]
+        if deltas and not failures:
+            failures.extend(deltas)
             raise sqlite3.OperationalError("disk I/O error")
         keep(store, identity, frames)
 
     monkeypatch.setattr(ResponseStore, "add_frames", keep_but_once)
-    client = openai_client(serve(FakeEngine(script=SLOW, pause_seconds=0.001)).url)
+    client = openai_client(serve(unending()).url)
 
     heard = list(client.responses.create(model="fake", input="a", background=True, stream=True))
     kept = list(client.responses.retrieve(heard[0].response.id, stream=True))  # type: ignore[union-attr]
 
+    assert failures
     assert heard[-1].type == "response.failed"
     assert [event.sequence_number for event in heard] == list(range(len(heard)))
     assert [event.to_dict() for event in kept] == [event.to_dict() for event in heard]

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.fake_engine import PATIENCE
 from zllm_ref.commands.model_arguments import engine_settings
 from zllm_ref.commands.serve import add_parser
 from zllm_ref.config import ServerSettings
@@ -38,7 +39,7 @@ async def answer_of(*arguments: str, **body: Any) -> dict[str, Any]:
         transport = httpx.ASGITransport(app=create_app(engine, ServerSettings()))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             sent = {"model": MODEL, "messages": [{"role": "user", "content": "go"}], "seed": 3, "max_tokens": MOST_TOKENS, **body}
-            answer = await client.post("/v1/chat/completions", json=sent, timeout=60)
+            answer = await client.post("/v1/chat/completions", json=sent, timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found

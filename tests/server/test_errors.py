@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.fake_engine import FakeEngine
+from tests.server.fake_engine import PATIENCE, FakeEngine
 from zllm_ref.config import ServerSettings
 from zllm_ref.server.app import create_app
 
@@ -29,7 +29,7 @@ GENERATING = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 
 def client(engine: FakeEngine | None = None, **options: Any) -> httpx.AsyncClient:
     app = create_app(engine or FakeEngine(), ServerSettings(**options))
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test", timeout=PATIENCE)
 
 
 def check_shape(path: str, response: httpx.Response) -> dict[str, Any]:
@@ -325,7 +325,7 @@ async def test_whatever_comes_in_is_answered_or_refused_never_a_fault_of_ours(pa
     body = data.draw(mutated(PATHS[path], FIELDS))
     engine = FakeEngine()
     async with client(engine) as http:
-        response = await http.post(path, content=body, timeout=10)
+        response = await http.post(path, content=body, timeout=PATIENCE)
 
     assert response.status_code == 200 or 400 <= response.status_code < 500
     if response.status_code != 200:

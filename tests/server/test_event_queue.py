@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.fake_engine import PATIENCE
 from zllm_ref.canonical.event import TextDelta
 from zllm_ref.server.event_queue import MAX_BATCH, EventQueue
 
 FOREVER = 3600.0
-PATIENCE = 30.0
 
 
 class Loop:

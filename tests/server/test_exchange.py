@@ -9,30 +9,36 @@ import threading
 import time
 from collections.abc import Callable
 
+import anthropic
 import httpx
+import openai
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from tests.server.conftest import RunningServer, Serve
-from tests.server.fake_engine import EchoEngine, FakeEngine, Say
+from tests.server.fake_engine import PATIENCE, EchoEngine, FakeEngine, Say, unending
 from tests.server.test_errors import GENERATING, PATHS, client
 from zllm_ref.canonical.event import TextDelta
 from zllm_ref.config import ServerSettings
 from zllm_ref.protocols.openai_chat.stream import Stream
 from zllm_ref.protocols.sse import Frame
-from zllm_ref.server.app import create_app
+from zllm_ref.server.app import create_app, make_server
 
 LONG = (Say("text", "abc" * 2000),)
 BILLING = "x-anthropic-billing-header: cc_version=1;"
 
 
-def eventually(claim: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(claim: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while not claim():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
+
+
+def is_idle(server: RunningServer) -> bool:
+    return "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text
 
 
 def post_and_leave(server: RunningServer, path: str, *, stream: bool, read_bytes: int) -> None:
@@ -51,11 +57,11 @@ def post_and_leave(server: RunningServer, path: str, *, stream: bool, read_bytes
 @pytest.mark.parametrize("path", GENERATING)
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_cancels_its_generation(serve: Serve, path: str, stream: bool) -> None:
-    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+    server = serve(unending(pause_seconds=0.01))
 
     post_and_leave(server, path, stream=stream, read_bytes=100 if stream else 0)
 
-    assert server.engine.generations[0].cancelled.wait(2)
+    assert server.engine.generations[0].cancelled.wait(PATIENCE)
 
 
 def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
@@ -63,7 +69,7 @@ def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
     texts: list[str] = []
 
     def ask() -> None:
-        answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=30)
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=PATIENCE)
         texts.append(answer.json()["choices"][0]["message"]["content"])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -71,7 +77,7 @@ def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
         thread.start()
     post_and_leave(server, "/v1/chat/completions", stream=True, read_bytes=100)
     for thread in threads:
-        thread.join(30)
+        thread.join()
 
     assert texts == ["abc" * 2000] * 4
 
@@ -86,7 +92,7 @@ def test_one_that_leaves_costs_the_others_nothing(serve: Serve) -> None:
 )
 async def test_a_long_prefill_is_bridged_by_signs_of_life(path: str, sign: str) -> None:
     gate, signs = threading.Event(), list[bytes]()
-    app = create_app(FakeEngine(gate=gate), ServerSettings(heartbeat_seconds=0.001))
+    app = create_app(FakeEngine(gates={0: gate}), ServerSettings(heartbeat_seconds=0.001))
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         """The application, whose engine begins to speak after the third sign of life."""
@@ -100,7 +106,8 @@ async def test_a_long_prefill_is_bridged_by_signs_of_life(path: str, sign: str) 
 
         await app(scope, receive, pass_on)
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=watched), base_url="http://test") as http:
+    transport = httpx.ASGITransport(app=watched)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=PATIENCE) as http:
         response = await http.post(path, json={**PATHS[path], "stream": True})
 
     assert len(signs) >= 3
@@ -185,7 +192,7 @@ def streamed_in_thread(server: RunningServer, path: str) -> tuple[threading.Thre
     found: list[str] = []
 
     def ask() -> None:
-        with httpx.stream("POST", server.url + path, json={**PATHS[path], "stream": True}, timeout=20) as response:
+        with httpx.stream("POST", server.url + path, json={**PATHS[path], "stream": True}, timeout=PATIENCE) as response:
             found.extend(response.iter_text())
 
     thread = threading.Thread(target=ask)
@@ -203,29 +210,46 @@ def streamed_in_thread(server: RunningServer, path: str) -> tuple[threading.Thre
     ],
 )
 def test_a_server_that_ends_lets_streams_finish_and_nothing_new_begin(serve: Serve, path: str, end: str) -> None:
-    server = serve(FakeEngine(script=(Say("text", "abc" * 300),), pause_seconds=0.005), shutdown_grace_seconds=8)
+    """The stream goes on when the server has said that it ends: its grace is as long as the test's patience."""
+    gate = threading.Event()
+    engine = FakeEngine(script=(Say("text", "abc" * 300),), gates={150: gate})
+    server = serve(engine, shutdown_grace_seconds=PATIENCE)
     thread, found = streamed_in_thread(server, path)
 
-    server.engine.script = (Say("text", "x"),)
+    engine.script, engine.gates = (Say("text", "x"),), {}
     server.begin_to_stop()
-    assert eventually(lambda: httpx.post(server.url + path, json=PATHS[path], timeout=9).status_code in (503, 529))
+    assert eventually(lambda: httpx.post(server.url + path, json=PATHS[path], timeout=PATIENCE).status_code in (503, 529))
+    gate.set()
     server.stop()
-    thread.join(5)
+    thread.join()
 
     assert end in "".join(found).strip().split("\n\n")[-1]
 
 
 @pytest.mark.parametrize("path", GENERATING)
-def test_a_stream_that_outlasts_the_grace_is_ended_in_its_own_form(serve: Serve, path: str) -> None:
-    server = serve(FakeEngine(script=LONG, pause_seconds=0.01), shutdown_grace_seconds=0.1)
+def test_a_stream_that_outlasts_the_grace_is_ended_in_its_own_form(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zllm_ref.server.state._LAST_WORDS_SECONDS", PATIENCE)
+    server = serve(unending(), shutdown_grace_seconds=0.1)
     thread, found = streamed_in_thread(server, path)
 
     server.stop()
-    thread.join(5)
+    thread.join()
 
     last = json.loads("".join(found).strip().split("\n\n")[-1].split("data: ")[1])
     assert "shutting down" in json.dumps(last)
     assert server.engine.generations[0].cancelled.is_set()
+
+
+def test_an_idle_connection_is_given_up_by_its_client_first() -> None:
+    """A server that closes one at the moment in which its client speaks again costs that client a request."""
+    settings = ServerSettings()
+    server = make_server(create_app(FakeEngine(), settings), settings, lambda host, port: None)
+
+    for limits in (httpx.Limits(), openai.DEFAULT_CONNECTION_LIMITS, anthropic.DEFAULT_CONNECTION_LIMITS):
+        assert limits.keepalive_expiry is not None
+        assert server.config.timeout_keep_alive > 2 * limits.keepalive_expiry
 
 
 def test_two_hundred_streams_are_neither_lost_nor_mixed_up(serve: Serve) -> None:
@@ -243,13 +267,13 @@ def test_two_hundred_streams_are_neither_lost_nor_mixed_up(serve: Serve) -> None
 
     async def ask_all() -> None:
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(limits=limits, timeout=50) as http:
+        async with httpx.AsyncClient(limits=limits, timeout=PATIENCE) as http:
             await asyncio.gather(*(ask(http, number) for number in range(200)))
 
     asyncio.run(ask_all())
 
     assert texts == {number: f"<{number}>" * 20 for number in range(200)}
-    assert "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text
+    assert eventually(lambda: is_idle(server))
 
 
 def test_a_client_that_does_not_read_stops_nobody(serve: Serve) -> None:
@@ -263,9 +287,9 @@ def test_a_client_that_does_not_read_stops_nobody(serve: Serve) -> None:
         assert eventually(lambda: bool(server.engine.generations))
         server.engine.script = (Say("text", "quick"),)
         for _ in range(20):
-            answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=15)
+            answer = httpx.post(f"{server.url}/v1/chat/completions", json=PATHS["/v1/chat/completions"], timeout=PATIENCE)
             assert answer.json()["choices"][0]["message"]["content"] == "quick"
-    assert eventually(lambda: "zllm_running_answers 0" in httpx.get(f"{server.url}/metrics").text)
+    assert eventually(lambda: is_idle(server))
 
 
 async def test_only_a_test_instrument_takes_the_size_of_its_steps() -> None:
@@ -286,6 +310,6 @@ def test_a_switch_of_the_server_keeps_the_billing_line(serve: Serve, strips: boo
     server = serve(strip_billing_line=strips)
     system = [{"type": "text", "text": text} for text in (BILLING, "You help.")]
 
-    httpx.post(f"{server.url}/v1/messages", json={**PATHS["/v1/messages"], "system": system}, timeout=5).raise_for_status()
+    httpx.post(f"{server.url}/v1/messages", json={**PATHS["/v1/messages"], "system": system}, timeout=PATIENCE).raise_for_status()
 
     assert server.engine.requests[-1].messages[0].text.startswith(first)

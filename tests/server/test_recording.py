@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.server.conftest import RunningServer
-from tests.server.fake_engine import FakeEngine, FakeGeneration, Listener, Say
+from tests.server.fake_engine import PATIENCE, FakeEngine, FakeGeneration, Listener, unending
 from tests.server.test_errors import GENERATING, PATHS
 from tests.server.test_exchange import eventually, post_and_leave
 from tests.server.test_websocket import connection, hear, rest, say
@@ -19,7 +19,6 @@ from zllm_ref.config import ServerSettings
 from zllm_ref.inspector import Record, Recorder, State
 from zllm_ref.server import Inspect
 
-LONG = (Say("text", "abc" * 2000),)
 FAULT = RuntimeError("planted fault of ours")
 
 
@@ -50,11 +49,11 @@ class Recorded:
         self.server.stop()
 
     def post(self, path: str, *, stream: bool = False) -> int:
-        return httpx.post(self.server.url + path, json={**PATHS[path], "stream": stream}, timeout=20).status_code
+        return httpx.post(self.server.url + path, json={**PATHS[path], "stream": stream}, timeout=PATIENCE).status_code
 
     def only(self) -> Record:
         """The one record, when its request has ended."""
-        assert eventually(lambda: all(record.state.is_final for record in self.recorder.records("")), 20)
+        assert eventually(lambda: all(record.state.is_final for record in self.recorder.records("")))
         (record,) = self.recorder.records("")
         return record
 
@@ -100,7 +99,7 @@ def test_a_request_that_comes_while_others_fill_the_server_is_refused() -> None:
 @pytest.mark.parametrize("path", GENERATING)
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_has_cancelled(path: str, stream: bool) -> None:
-    with Recorded(FakeEngine(script=LONG, pause_seconds=0.01)) as recorded:
+    with Recorded(unending(pause_seconds=0.01)) as recorded:
         post_and_leave(recorded.server, path, stream=stream, read_bytes=100 if stream else 0)
         record = recorded.only()
 
@@ -149,7 +148,7 @@ def test_a_turn_of_a_websocket_that_never_begins_is_told_by_whose_fault(error: E
 
 
 def test_a_websocket_that_is_closed_has_cancelled_its_turn() -> None:
-    with Recorded(FakeEngine(script=LONG, pause_seconds=0.01)) as recorded:
+    with Recorded(unending(pause_seconds=0.01)) as recorded:
         with connection(recorded.server) as socket:
             say(socket, input="x")
             hear(socket)

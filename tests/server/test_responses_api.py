@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.server.conftest import RunningServer, Serve
-from tests.server.fake_engine import FakeEngine, Say
+from tests.server.fake_engine import PATIENCE, FakeEngine, Say
 from tests.server.test_sdk_text import openai_client
 from zllm_ref.canonical.message import Role
 from zllm_ref.server.response_store import ResponseStore
@@ -124,13 +124,13 @@ def test_a_reference_may_be_an_id_and_nothing_else(serve: Serve, kind: dict[str,
     first = openai_client(server.url).responses.create(model="fake", input="a")
 
     body = {"model": "fake", "input": [{**kind, "id": first.output[0].id}, {"role": "user", "content": "b"}]}
-    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=5)
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=PATIENCE)
 
     assert answer.status_code == 200, answer.text
     assert texts(server) == [("assistant", "One."), ("user", "b")]
 
     more = {"model": "fake", "input": "c", "previous_response_id": answer.json()["id"]}
-    httpx.post(f"{server.url}/v1/responses", json=more, timeout=5).raise_for_status()
+    httpx.post(f"{server.url}/v1/responses", json=more, timeout=PATIENCE).raise_for_status()
 
     assert texts(server) == [("assistant", "One."), ("user", "b"), ("assistant", "One."), ("user", "c")]
 
@@ -169,7 +169,7 @@ def test_a_number_that_is_none_is_refused(serve: Serve, query: str) -> None:
     server = serve()
     made = openai_client(server.url).responses.create(model="fake", input="a", background=True)
 
-    answer = httpx.get(f"{server.url}/v1/responses/{made.id}?{query}", timeout=5)
+    answer = httpx.get(f"{server.url}/v1/responses/{made.id}?{query}", timeout=PATIENCE)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "starting_after"
@@ -180,7 +180,7 @@ def test_a_page_of_items_has_its_bounds(serve: Serve, limit: str) -> None:
     server = serve()
     made = openai_client(server.url).responses.create(model="fake", input="a")
 
-    answer = httpx.get(f"{server.url}/v1/responses/{made.id}/input_items?limit={limit}", timeout=5)
+    answer = httpx.get(f"{server.url}/v1/responses/{made.id}/input_items?limit={limit}", timeout=PATIENCE)
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "limit"
@@ -193,7 +193,7 @@ def test_a_compacted_conversation_goes_on_from_its_summary(serve: Serve) -> None
 
     asked = {"model": "fake", "previous_response_id": first.id, "input": "more"}
     compacted = client.responses.compact(**asked)
-    items = httpx.post(f"{server.url}/v1/responses/compact", json=asked).json()["output"]
+    items = httpx.post(f"{server.url}/v1/responses/compact", json=asked, timeout=PATIENCE).json()["output"]
     client.responses.create(model="fake", input=[*items, {"role": "user", "content": "go on"}])
 
     assert compacted.object == "response.compaction"

@@ -7,18 +7,18 @@ import openai
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.fake_engine import FakeEngine, Say
+from tests.server.fake_engine import PATIENCE, FakeEngine, Say
 from zllm_ref.canonical.event import FinishReason
 
 TEXT = "Hello, wörld!\n日本語 \u2028 end"
 
 
 def openai_client(url: str, key: str = "sk-test") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=PATIENCE)
 
 
 def anthropic_client(url: str, key: str = "sk-test") -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0)
+    return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=PATIENCE)
 
 
 def test_chat_stream_and_unary_say_the_same(serve: Serve) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.fake_engine import FakeEngine, Say
+from tests.server.fake_engine import Say, unending
 from tests.server.test_sdk_text import openai_client
-from tests.server.test_websocket import LONG, connection, final, hear, rest, say, texts, turn
+from tests.server.test_websocket import PATIENT, connection, final, hear, rest, say, texts, turn
 
 
 def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> None:
     """WS15."""
-    server = serve(FakeEngine(script=LONG, pause_seconds=0.005))
+    server = serve(unending())
     with connection(server) as socket:
         say(socket, input="a", instructions="Be brief.", stream_id="main")
         first = hear(socket)["response"]["id"]
@@ -25,7 +25,6 @@ def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> Non
         events = rest(socket)
         accepted = next(event for event in events if event["type"] == "response.steer.accepted")
         created = hear(socket)
-        server.engine.pause_seconds = 0
 
     ended = events[-1]
     assert accepted["steer"]["previous_response_id"] == first
@@ -40,8 +39,8 @@ def test_steering_ends_the_response_and_makes_its_successor(serve: Serve) -> Non
 
 
 def test_the_sdk_speaks_on_lanes_and_steers(serve: Serve) -> None:
-    server = serve(FakeEngine(script=LONG, pause_seconds=0.005))
-    with openai_client(server.url).responses.connect() as socket:
+    server = serve(unending())
+    with openai_client(server.url).responses.connect(websocket_connection_options=PATIENT) as socket:
         socket.response.create(model="fake", input="a", store=False, stream_id="main")
         first = socket.recv()
         while socket.recv().type != "response.output_text.delta":
@@ -58,8 +57,7 @@ def test_the_sdk_speaks_on_lanes_and_steers(serve: Serve) -> None:
 
 
 def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> None:
-    script = (Say("call", "f", "{}"), Say("text", "abc" * 500))
-    server = serve(FakeEngine(script=script, pause_seconds=0.005))
+    server = serve(unending(script=(Say("call", "f", "{}"), Say("text", "abc" * 500))))
     with connection(server) as socket:
         say(socket, input="a")
         first = hear(socket)["response"]["id"]
@@ -68,7 +66,7 @@ def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> No
         socket.send(json.dumps({"type": "response.steer", "previous_response_id": first, "input": "and b"}))
         call = rest(socket)[-1]["response"]["output"][0]
         pending = hear(socket)
-        server.engine.script, server.engine.pause_seconds = (Say("text", "Done."),), 0
+        server.engine.script, server.engine.gates = (Say("text", "Done."),), {}
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "1"}
         final(turn(socket, previous_response_id=first, input=[output, {"role": "user", "content": "c"}]))
 
@@ -82,7 +80,7 @@ def test_steering_waits_for_the_results_that_the_client_owes(serve: Serve) -> No
 
 @pytest.mark.parametrize("given", [[], "", [{"role": "system", "content": "x"}], [{"type": "function_call_output"}], 5])
 def test_what_cannot_steer_comes_back(serve: Serve, given: Any) -> None:
-    server = serve(FakeEngine(script=LONG, pause_seconds=0.01))
+    server = serve(unending())
     with connection(server) as socket:
         say(socket, input="a")
         first = hear(socket)["response"]["id"]

@@ -34,6 +34,7 @@ from zllm_ref.server.state import ServerState, new_request_id
 from zllm_ref.server.websocket import WebSocketEndpoint
 from zllm_ref.server.wire import ErrorShape, errors_for
 
+_KEEP_ALIVE_SECONDS = 75  # longer than clients keep theirs: whoever closes first must not be the one who does not speak next
 Work = Callable[[Exchange], Coroutine[object, object, None]]
 
 _ENDPOINTS: tuple[tuple[str, str, Work], ...] = (
@@ -228,6 +229,7 @@ def make_server(app: FastAPI, settings: ServerSettings, on_ready: Callable[[str,
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
         ws_max_size=settings.max_body_bytes,
     )
