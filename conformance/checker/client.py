@@ -19,6 +19,15 @@ from websockets.sync.client import ClientConnection, connect
 
 PATHS: Final = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _MAX_SENT: Final = 4
+_SOCKET: Final[dict[str, Any]] = {
+    "close_timeout": 2,
+    "ping_interval": None,
+    "max_size": None,
+    "max_queue": None,
+    "compression": None,
+}
+"""No pings: no rule says how soon a target that computes must answer one. No bounded queue: a close behind unread messages is
+heard."""
 _SECRET: Final = frozenset({"authorization", "x-api-key"})
 
 
@@ -108,7 +117,7 @@ class Client:
         self.timeout_seconds = timeout_seconds
         # A connection a request: a server may close an idle one at the moment in which it would be used again.
         self._http = httpx.Client(
-            timeout=httpx.Timeout(timeout_seconds, connect=10.0),
+            timeout=timeout_seconds,
             limits=httpx.Limits(max_connections=64, max_keepalive_connections=0),
         )
         self._exchanges: list[Exchange] = []
@@ -182,9 +191,7 @@ class Client:
         self._exchanges.append(exchange)
         stack = ExitStack()
         try:
-            connection = stack.enter_context(
-                connect(url, additional_headers=sent, open_timeout=10, close_timeout=2, max_size=None, compression=None)
-            )
+            connection = stack.enter_context(connect(url, additional_headers=sent, open_timeout=self.timeout_seconds, **_SOCKET))
         except InvalidStatus as error:
             exchange.status = error.response.status_code
             exchange.chunks.append((0.0, bytes(error.response.body or b"")))

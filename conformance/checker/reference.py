@@ -21,7 +21,7 @@ _COMMAND = (sys.executable, "-m", "zllm_ref", *_SERVE.split())
 
 
 @contextmanager
-def reference_server(arguments: Sequence[str] = (), start_seconds: float = 120.0) -> Iterator[str]:
+def reference_server(arguments: Sequence[str] = (), start_seconds: float = 300.0) -> Iterator[str]:
     """The base URL of a running reference server; it ends with the block. Raises TargetError with what it printed."""
     process = subprocess.Popen([*_COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines: list[str] = []

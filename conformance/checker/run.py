@@ -122,7 +122,7 @@ def find_model(base_url: str, api_key: str | None, patience_seconds: float = 120
 
     Raises TargetError.
     """
-    client = Client(base_url, "", api_key, 30)
+    client = Client(base_url, "", api_key)
     deadline = time.monotonic() + patience_seconds
     try:
         while (name := _first_model(client.send("chat", "GET", "/models"))) is None:

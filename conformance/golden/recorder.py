@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 import anthropic
@@ -27,6 +28,11 @@ class _Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = target.removesuffix("/").removesuffix("/v1")
         self.bodies: queue.Queue[bytes] = queue.Queue()
+
+    def server_bind(self) -> None:
+        """Without the name lookup of the standard library, which waits for a resolver."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from conformance.checker.verdict import Verdict
 from conformance.mutants.scenario_faults import SCENARIO_FAULTS
 from conformance.mutants.server import MODEL, right_server
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 120.0
 _KEY = "right-key"
 
 

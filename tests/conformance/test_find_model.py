@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 
 import pytest
 
@@ -16,6 +17,13 @@ READY = (200, {"object": "list", "data": [{"id": "the-model"}, {"id": "another"}
 EMPTY = (200, {"object": "list", "data": []})
 LOADING = (503, {"error": {"message": "loading"}})
 Serve = Callable[[Sequence[tuple[int, object]]], str]
+
+
+class Server(ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        """Without the name lookup of the standard library, which waits for a resolver."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
 
 @pytest.fixture
@@ -38,7 +46,7 @@ def serve() -> Iterator[Serve]:
 
             def log_message(self, *arguments: object) -> None: ...
 
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        servers.append(Server(("127.0.0.1", 0), Handler))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{servers[-1].server_port}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -93,8 +94,11 @@ def test_a_known_failure_is_not_held_against_a_target_until_it_passes(tmp_path: 
 
 
 def test_a_target_that_is_not_there_gives_exit_2() -> None:
-    assert main(["run", "--base-url", "http://127.0.0.1:9", "--model", "m", "--features", "models"]) == 2
-    assert main(["run", "--base-url", "http://127.0.0.1:9"]) == 2
+    with socket.socket() as taken:  # and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["run", "--base-url", url, "--model", "m", "--features", "models"]) == 2
+        assert main(["run", "--base-url", url]) == 2
 
 
 def test_a_failure_on_a_connection_tells_how_to_say_it_again() -> None:

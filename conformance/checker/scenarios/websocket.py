@@ -130,7 +130,7 @@ def websocket_bad_frame(probe: Probe) -> None:
     socket = _open(probe)
     for frame in ("{not json", '{"type":"response.dance"}', '{"type":"response.create","model":7}'):
         socket.send(frame)
-        event = socket.receive(20) or {}
+        event = socket.receive() or {}
         probe.expect("WS12", event.get("type") == "error", "an error envelope", event, socket.exchange, frame)
     events = socket.turn(_create(probe, "Say hello."))
     probe.expect(
@@ -146,7 +146,7 @@ def websocket_lanes(probe: Probe) -> None:
     for lane in ("left", "right"):
         socket.send({**_create(probe, f"Say {lane}."), "stream_id": lane})
     ended: list[object] = []
-    while len(ended) < 2 and (event := socket.receive(60)) is not None:
+    while len(ended) < 2 and (event := socket.receive()) is not None:
         if event.get("type") == "error":
             raise StopError(Verdict.UNSUPPORTED, f"lanes: {event.get('error')}")
         if str(event.get("type")) in ("response.completed", "response.incomplete", "response.failed"):
@@ -155,7 +155,7 @@ def websocket_lanes(probe: Probe) -> None:
         "WS6", set(ended) == {"left", "right"}, "both lanes end, each by its name", sorted(map(str, ended)), socket.exchange
     )
     socket.send({**_create(probe, "Hi"), "stream_id": "no spaces!"})
-    event = socket.receive(20) or {}
+    event = socket.receive() or {}
     probe.expect("WS6", event.get("type") == "error", "an error: bad lane name", event, socket.exchange)
     socket.close()
 
@@ -165,7 +165,7 @@ def websocket_abort(probe: Probe) -> None:
     """A client that leaves in mid-answer costs nobody anything."""
     socket = _open(probe)
     socket.send(_create(probe, "Count from one to one hundred in words.", max_tokens=200))
-    socket.receive(20)
+    socket.receive()
     socket.exchange.was_cut_by_us = True
     socket.close()
     after = probe.client.ask("responses", ask("Say hello.", max_tokens=16).body("responses", probe.client.model, True))
