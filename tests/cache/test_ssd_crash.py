@@ -215,6 +215,7 @@ def test_a_power_failure_at_any_system_call_leaves_the_old_or_the_new(scene: str
 
 
 def test_kills_at_random_moments_lose_no_finished_snapshot(tmp_path: Path) -> None:
+    """The child is killed a moment after it has reported so many snapshots: a slow machine gets no less done."""
     generator = random.Random(20)
     finished = 0
     store = open_store(tmp_path / "ssd")
@@ -228,10 +229,11 @@ def test_kills_at_random_moments_lose_no_finished_snapshot(tmp_path: Path) -> No
             save_until_killed(tmp_path / "ssd", round_number, writer)
         os.close(writer)
         os.read(reader, 1)  # the child has opened the store
+        reports = b"".join(os.read(reader, 1) for _ in range(generator.randrange(4)))
         time.sleep(generator.random() * 0.004)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        reports = os.read(reader, 4096)
+        reports += os.read(reader, 4096)
         os.close(reader)
 
         store = open_store(tmp_path / "ssd")
@@ -243,7 +245,7 @@ def test_kills_at_random_moments_lose_no_finished_snapshot(tmp_path: Path) -> No
         finished += len(reports)
         store.remove(list(store.entries.values()))
         store.close()
-    assert finished > num_kills // 4, "the kills came before anything was saved"
+    assert finished > num_kills, "the kills came before anything was saved"
 
 
 def ids_of(round_number: int, number: int) -> list[int]:
@@ -258,6 +260,6 @@ def save_until_killed(root: Path, round_number: int, report: int) -> None:
         for number in range(40):
             if save(store, ids_of(round_number, number), f"cache_{round_number}_{number}") is not None:
                 os.write(report, b"s")
-        time.sleep(30)
+        time.sleep(300)
     finally:
         os._exit(1)

@@ -208,7 +208,7 @@ def test_a_second_process_on_the_directory_is_told_who_owns_it(tmp_path: Path) -
     )
 
     result = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
     )
 
     assert result.returncode == 3

@@ -27,7 +27,7 @@ def test_a_stage_is_waited_for_alone(tmp_path: Path, num_stages: int) -> None:
     class SlowTarget(ToyTarget):
         def row_buffers(self, stage: int, start: int, num_rows: int) -> list[memoryview]:
             if stage == num_stages - 1:
-                assert gate.wait(60)
+                assert gate.wait(300)
             return list(super().row_buffers(stage, start, num_rows))
 
     target = SlowTarget(20, num_stages)
@@ -36,14 +36,14 @@ def test_a_stage_is_waited_for_alone(tmp_path: Path, num_stages: int) -> None:
     thread.start()
     try:
         for stage in range(num_stages - 1):
-            restore.wait_stage(stage, 10)
+            restore.wait_stage(stage, 60)
             assert bytes(target.rows[stage]) == b"".join(payload_row(stage, n) for n in range(20))
         assert not restore.is_stage_done(num_stages - 1)
         assert not restore.is_drained
     finally:
         gate.set()
         thread.join()
-    restore.wait_stage(num_stages - 1, 10)
+    restore.wait_stage(num_stages - 1, 60)
     assert target.landed == list(range(num_stages))
     assert target.holds(A)
 
@@ -62,7 +62,7 @@ def test_a_stage_that_comes_too_late_cancels_the_restore_and_the_buffer_is_its_o
     class StuckTarget(ToyTarget):
         def row_buffers(self, stage: int, start: int, num_rows: int) -> list[memoryview]:
             if start == 8:
-                gate.wait(60)
+                gate.wait(300)
             return list(super().row_buffers(stage, start, num_rows))
 
     target = StuckTarget(20)
@@ -98,7 +98,7 @@ class Device(ToyTarget):
         return list(super().row_buffers(stage, start, num_rows))
 
     def stage_landed(self, stage: int) -> None:
-        assert self.may_land.wait(60)
+        assert self.may_land.wait(300)
         if stage == self.fails_at:
             raise RuntimeError("the device went away")
         super().stage_landed(stage)

@@ -113,7 +113,7 @@ class ToyServer:
         fixed = hit.fixed
         if admission.restore is not None:
             restore = self.cache.start_restore(admission, target)
-            restore.wait_drained(5)
+            assert restore.wait_drained(60)
             if not self.cache.finish_restore(admission, restore):
                 return 0
             fixed = [bytes(part) for part in target.fixed] if self.has_fixed else None

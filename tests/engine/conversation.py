@@ -143,7 +143,7 @@ class Answer:
         return runs
 
 
-def ask(engine: Engine, asked: Request, seconds: float = 20.0) -> Answer:
+def ask(engine: Engine, asked: Request, seconds: float = 120.0) -> Answer:
     """One request from beginning to end; its usage adds up, and the cache's books are right."""
     answer = Answer(num_choices=asked.num_choices)
     engine.submit(asked, answer)

@@ -51,7 +51,7 @@ class Paths:
     def folded(self, request: Request, stream: Any, accumulator: Any) -> dict[str, Any]:
         answer = Answer()
         self._engine.submit(request, answer)
-        assert answer.done.wait(20)
+        assert answer.done.wait(120)
         for event in answer.events:
             for frame in stream.on(event):
                 accumulator.on(frame)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,16 +69,38 @@ class Stage:
     async def settled(self, name: str) -> None:
         """The runtime keeps the end state after the last word is out: waits for that."""
         record = self.recorder.get(name)
-        deadline = asyncio.get_running_loop().time() + 60
-        while record is not None and record.report is not None and record.timings is None:
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.002)
+        await until(lambda: record is None or record.report is None or record.timings is not None)
 
     async def chat(self, messages: Sequence[object], **more: Any) -> tuple[str, dict[str, Any]]:
         """A Chat Completions request, answered in one piece; → its id, and the assistant's message."""
         model = self.engine.models[0].id
         name, answer = await self.ask("/v1/chat/completions", {"model": model, "messages": messages, "temperature": 0, **more})
         return name, answer.json()["choices"][0]["message"] if not more.get("stream") else {}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Returns when it is so; another thread makes it so."""
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@contextmanager
+def rounds_held(engine: Engine) -> Iterator[None]:
+    """No round of decoding runs inside: who has begun to answer stays in the midst of it, however slow we are."""
+    rounds, may_go = engine.loaded.loop._rounds, threading.Event()
+    honest = rounds.run
+
+    def run(handles: Any) -> Any:
+        assert may_go.wait(300)
+        return honest(handles)
+
+    rounds.run = run  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        rounds.run = honest  # type: ignore[method-assign]
+        may_go.set()
 
 
 def new_stage(
@@ -134,10 +157,10 @@ async def events(stage: Stage, query: str = "") -> AsyncIterator[AsyncIterator[t
     task = asyncio.create_task(stage.app(scope, receive, send))
 
     async def read() -> AsyncIterator[tuple[str, Any]]:
-        deadline = asyncio.get_running_loop().time() + 20
+        deadline = asyncio.get_running_loop().time() + 120
         while True:
             assert asyncio.get_running_loop().time() < deadline, "what was waited for did not come"
-            block = (await asyncio.wait_for(pieces.get(), 10)).decode()
+            block = (await asyncio.wait_for(pieces.get(), 60)).decode()
             if block.startswith("event:"):
                 name, data = block.strip().split("\n", 1)
                 yield name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
@@ -146,4 +169,4 @@ async def events(stage: Stage, query: str = "") -> AsyncIterator[AsyncIterator[t
         yield read()
     finally:
         gone.set()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)

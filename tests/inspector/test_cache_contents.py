@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.inspector.stage import Stage, new_stage
+from tests.inspector.stage import Stage, new_stage, rounds_held, until
 from zllm_ref.config import CacheSettings
 
 TRUNK = {"role": "system", "content": "A long beginning that all conversations of this test share. " * 6}
@@ -55,11 +55,12 @@ async def test_what_is_written_is_in_both_tiers_and_what_was_evicted_on_one(tmp_
     cache = CacheSettings(resident_bytes=64 << 20, ssd_directory=tmp_path / "ssd", ssd_bytes=64 << 20)
     stage = new_stage("tiny-llama", cache=cache)
     await talk(stage, "plum")
-    for _ in range(500):
-        tree = await stage.get("cache")
-        if {node["tier"] for node in nodes_of(tree["roots"])} == {"both"}:
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(120):  # for the writing behind the answer
+        while True:
+            tree = await stage.get("cache")
+            if {node["tier"] for node in nodes_of(tree["roots"])} == {"both"}:
+                break
+            await asyncio.sleep(0.01)
     stage.engine.close()
     assert {node["tier"] for node in nodes_of(tree["roots"])} == {"both"}
     assert tree["gauge"]["ssd_bytes"] > 0
@@ -85,11 +86,10 @@ async def test_a_running_request_pins_what_it_reads() -> None:
     try:
         await talk(stage, "plum")
         body = {"model": "tiny-llama", "messages": [TRUNK, {"role": "user", "content": "plum"}], "temperature": 0}
-        running = asyncio.create_task(stage.ask("/v1/chat/completions", {**body, "max_tokens": 60, "ignore_eos": True}))
-        while len(stage.recorder.records("")) < 2 or stage.recorder.records("")[1].started_at is None:
-            await asyncio.sleep(0.005)
-
-        during = await stage.get("cache")
+        with rounds_held(stage.engine):
+            running = asyncio.create_task(stage.ask("/v1/chat/completions", {**body, "max_tokens": 60, "ignore_eos": True}))
+            await until(lambda: [one.started_at is not None for one in stage.recorder.records("")] == [True, True])
+            during = await stage.get("cache")
         await running
         after = await stage.get("cache")
 

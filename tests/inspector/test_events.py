@@ -27,16 +27,16 @@ async def test_the_first_news_are_all_and_the_next_what_changed(stage: Stage) ->
     async with events(stage) as news:
         _, first = await anext(event async for event in news if event[0] == "requests")
         new, _ = await stage.chat(HELLO)
-        later = []
+        later: list[Any] = []
         async for name, data in news:
-            if name == "requests":
-                later += data["requests"]
-                if later and later[-1]["id"] == new and later[-1]["state"] == "ended":
-                    break
+            later += data["requests"] if name == "requests" else ()
+            ended = [one for one in later if one["id"] == new and one["state"] == "ended"]
+            if ended:
+                break
 
     assert [one["id"] for one in first["requests"]] == [old]
     assert {one["id"] for one in later} <= {old, new}
-    assert later[-1]["output_tokens"] > 0
+    assert ended[0]["output_tokens"] > 0
 
 
 async def test_a_cause_comes_as_a_change_of_its_request(stage: Stage) -> None:
@@ -56,12 +56,13 @@ async def test_the_gauge_comes_when_it_changes(stage: Stage) -> None:
         async for kind, data in news:
             if kind == "cache":
                 gauges.append(data)
-                if len(gauges) == 2:
+                if data["num_states"]:
                     break
-                await stage.chat(HELLO)
+                if len(gauges) == 1:  # further ones may tell of the request on its way
+                    await stage.chat(HELLO)
 
     assert gauges[0]["num_states"] == 0
-    assert gauges[1]["num_states"] == 1
+    assert gauges[-1]["num_states"] == 1
 
 
 async def test_polling_with_a_cursor_tells_the_same(stage: Stage) -> None:
@@ -94,7 +95,7 @@ async def test_a_seventeenth_stream_is_refused(stage: Stage) -> None:
         for _ in range(16):
             await anext(await stack.enter_async_context(events(stage)))
         async with stage.client() as client:
-            answer = await asyncio.wait_for(client.get("/inspect/api/events"), 5)
+            answer = await asyncio.wait_for(client.get("/inspect/api/events"), 60)
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "too_many"
 
@@ -145,10 +146,10 @@ async def end_one(stage: Stage, way: str) -> None:
     page = Page(stage, way)
     task = asyncio.create_task(page.listen())
     if way == "is cancelled":
-        await asyncio.wait_for(page.has_news.wait(), 10)
+        await asyncio.wait_for(page.has_news.wait(), 60)
         task.cancel()
     with contextlib.suppress(Exception, asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
     assert task.done()
 
 
@@ -173,7 +174,7 @@ async def test_a_stream_gives_its_place_back_however_it_ends(stage: Stage, way: 
 async def test_of_twenty_streams_at_once_sixteen_are_served(stage: Stage) -> None:
     pages = [Page(stage) for _ in range(20)]
     tasks = [asyncio.create_task(page.listen()) for page in pages]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not all(page.status for page in pages):
             await asyncio.sleep(0.005)
     served = [page for page in pages if page.status == 200]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.inspector.stage import Stage, new_stage
+from tests.inspector.stage import Stage, new_stage, rounds_held, until
 from zllm_ref.config import CacheSettings
 
 LONG = "word " * 60
@@ -92,11 +92,12 @@ async def test_a_state_that_was_given_up_is_called_evicted() -> None:
 async def test_a_request_that_still_ran_had_no_state_to_give(tiny: Stage) -> None:
     model = tiny.engine.models[0].id
     body = {"model": model, "messages": said(LONG), "temperature": 0, "seed": 1, "ignore_eos": True}
-    first = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 60}))
-    while not tiny.recorder.records("") or tiny.recorder.records("")[0].started_at is None:
-        await asyncio.sleep(0.005)
-
-    name, _ = await tiny.ask("/v1/chat/completions", {**body, "max_tokens": 2})
+    with rounds_held(tiny.engine):
+        first = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 60}))
+        await until(lambda: [one.started_at is not None for one in tiny.recorder.records("")] == [True])
+        second = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 2}))
+        await until(lambda: tiny.engine.loaded.loop._incoming)  # the very next step takes it up
+    name, _ = await second
     await first
 
     assert (await prefix(tiny, name))["cause"]["name"] == "still_running"

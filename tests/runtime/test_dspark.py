@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from zllm_ref.runtime.draft.dspark import training
 from zllm_ref.runtime.draft.dspark.answers import LIKELY, Answer, AnswerRecorder, frequent_ids
 from zllm_ref.runtime.draft.dspark.answers_file import read_answers, save_answers
 from zllm_ref.runtime.draft.dspark.block import BlockContext, DsparkBlock
@@ -125,21 +126,29 @@ def test_answers_that_teach_nothing_are_refused(model: Llama) -> None:
         DsparkTrainer(weights_of(), model.embedding, model.head, PLAN).calibrate(short)
 
 
-def test_training_and_guessing_compute_the_same_chances(model: Llama, answers: list[Answer], tmp_path: Path) -> None:
-    """A drafter's guesses, given to the trainer as what came: each is its best one, with the same chance."""
+def test_training_and_guessing_compute_the_same_chances(
+    model: Llama, answers: list[Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drafter's guesses, given to the trainer as what came: each is its best one, with the same chance.
+
+    Both in float32: in bfloat16 a near tie is a whole step of a logit wide, and which side wins depends on the kernel.
+    """
     weights = trained(model, answers)
     weights.save(tmp_path / "weights")
     stored = replace(weights, tensors={name: tensor.float() for name, tensor in load_file(tmp_path / "weights").items()})
-    trainer = DsparkTrainer(stored, model.embedding, model.head, PLAN)
-    factory = load_dspark(tmp_path / "weights", model, 512)
-    declaration = StateDeclaration([*model.state.tensors, *factory.state_tensors])
+    exact = build_model(seeded_checkpoint("tiny-llama", torch.float32), Numerics(torch.float32))
+    assert isinstance(exact, Llama)
+    monkeypatch.setattr(training, "_COMPUTED_IN", torch.float32)
+    trainer = DsparkTrainer(stored, exact.embedding, exact.head, PLAN)
+    factory = load_dspark(tmp_path / "weights", exact, 512)
+    declaration = StateDeclaration([*exact.state.tensors, *factory.state_tensors])
     blocks = take_blocks(SHAPE, answers[:1], 6, random.Random(5))
 
     guesses, chances = [], []
     for start in blocks.starts.tolist():
         drafter = factory.begin(SessionState(declaration, 64, model.device), [])
         with torch.inference_mode():
-            drafter.follow(0, answers[0].features[:start], answers[0].ids[1 : start + 1].tolist())
+            drafter.follow(0, answers[0].features[:start].float(), answers[0].ids[1 : start + 1].tolist())
             guesses.append(drafter.propose(5))
         chances.append(drafter.chances())
     came = torch.cat((blocks.ids[:, :1], torch.tensor(guesses)), 1)
@@ -148,9 +157,9 @@ def test_training_and_guessing_compute_the_same_chances(model: Llama, answers: l
         learnt = factory.heads.chances(evidence.flatten(), torch.arange(5).repeat(6)).view(6, 5)
 
     best, said = logs.max(-1).values, logs.gather(-1, torch.tensor(guesses)[..., None])[..., 0]  # id = place: 64 of 64
-    assert bool((said >= best - 0.05).all())  # bfloat16: other shapes, other last bits
-    assert float(right.mean()) > 0.8
-    assert torch.allclose(learnt, torch.tensor(chances), atol=0.02)
+    assert bool((said >= best - 1e-3).all())  # other shapes, other last bits
+    assert float(right.mean()) > 0.9
+    assert torch.allclose(learnt, torch.tensor(chances), atol=1e-3)
     assert len({tuple(row) for row in guesses}) > 1
 
 

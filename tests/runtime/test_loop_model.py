@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -36,10 +37,15 @@ class LoopMachine(RuleBasedStateMachine):
         sessions=st.integers(2, 6),
         max_lanes=st.integers(1, 4),
         drafters=st.none() | st.builds(HashOracles, lies=st.integers(0, 4), length=st.integers(1, 6)),
+        tick=st.sampled_from([0.0, 0.001, 0.3]),
     )
-    def start(self, has_ring: bool, sessions: int, max_lanes: int, drafters: HashOracles | None) -> None:
+    def start(self, has_ring: bool, sessions: int, max_lanes: int, drafters: HashOracles | None, tick: float) -> None:
+        """`tick`: seconds between two looks at the clock, so that machines of any speed occur and each example can come again."""
+        looks = itertools.count()
         self.model = HashModel(has_ring=has_ring)
-        self.loop = new_loop(self.model, sessions=sessions, max_lanes=max_lanes, drafters=drafters)
+        self.loop = new_loop(
+            self.model, sessions=sessions, max_lanes=max_lanes, drafters=drafters, clock=lambda: tick * next(looks)
+        )
         self.jobs: list[Running] = []
 
     @rule(
