@@ -44,9 +44,10 @@ def decode(view: View, held: list[Held], drafter: str | None, start: int, end: i
     total = view.axis.num_output
     start = min(max(0, start), total)
     end = max(start, min(start + TOKENS_A_PAGE if end is None else end, start + MOST_TOKENS_A_PAGE, total))
-    rounds = [step for step in list(record.steps) if step.end > start and step.start < end]
+    steps = list(record.steps)  # once: while the request runs, a round takes the place of the steps that were its
+    rounds = [step for step in steps if step.end > start and step.start < end]
     number_of = {}
-    numbers = {id(step): number for number, step in enumerate(list(record.steps))}
+    numbers = {id(step): number for number, step in enumerate(steps)}
     for step in rounds:
         for place in range(step.start, step.end):
             number_of[place] = step

@@ -40,8 +40,9 @@ class Nearest:
 
 def state_ids(record: Record) -> Ids:
     """What the end state of a request holds: the tokens of its last step have no rows yet."""
-    output = np.array(record.ids, dtype=np.int32)[: max(0, len(record.ids) - record.num_pending)]
-    return np.concatenate([record.prompt_ids, output])
+    # a copy made in one go: an array that lends its memory out cannot take the next token, and the runtime's thread has it
+    output = np.frombuffer(record.ids.tobytes(), dtype=np.int32)
+    return np.concatenate([record.prompt_ids, output[: max(0, len(output) - record.num_pending)]])
 
 
 def nearest_record(record: Record, earlier: Iterable[Record], accepts: Callable[[Record], bool]) -> Nearest | None:
