@@ -52,7 +52,7 @@ class ServerProcess:
     def wait_until_announced(self) -> None:
         """Until the last line of the start is printed, which is a moment after the first request would be answered."""
         deadline = time.monotonic() + START_SECONDS
-        while "\ncurl " not in self.errors:
+        while not re.search(r"\ncurl .*\n", self.errors):
             assert time.monotonic() < deadline, self.errors
             time.sleep(0.05)
 

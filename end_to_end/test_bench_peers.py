@@ -113,6 +113,15 @@ def test_a_child_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
         bench_peers._run_child("broken_child", {"file": "that is not there"}, 1, silent)
 
 
+def test_a_child_that_ends_while_it_is_given_its_turn_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = "import json, os; os.close(0); print(json.dumps({'progress': ['step', 0, 1]}), flush=True)\n"
+    (tmp_path / "dying_child.py").write_text(progress + "raise SystemExit('out of memory')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(PeerError, match="dying_child ended with 1: out of memory"):
+        bench_peers._run_child("dying_child", {}, 1, silent)
+
+
 SERVER = """
     import http.server, json, socketserver, sys, threading, time
     has_come, has_gone_on = threading.Event(), threading.Event()

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,9 @@ def _run_child(module: str, order: dict[str, Any], threads: int, progress: Progr
                 message = json.loads(line)
                 if "progress" in message:
                     progress(*message["progress"])
-                    child.stdin.write("go\n")
-                    child.stdin.flush()
+                    with suppress(BrokenPipeError):  # it has ended: why is said below
+                        child.stdin.write("go\n")
+                        child.stdin.flush()
                 else:
                     figures |= message["figures"]
             child.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TextIO
 
 from zllm_ref.config import process_environment
@@ -39,7 +40,8 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            stream.close()
+            with suppress(BrokenPipeError):  # what nobody has read any more
+                stream.close()
 
 
 def last_line(errors: TextIO) -> str:

@@ -1,0 +1,7 @@
+"""One thread, like every test that computes."""
+
+from __future__ import annotations
+
+import torch
+
+torch.set_num_threads(1)
