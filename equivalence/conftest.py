@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.conftest import one_thread as one_thread
+from tests.conftest import patience as patience
 from zllm_ref.runtime.model import Model
 
 from .subjects import SMOLLM2, subject
@@ -56,11 +58,10 @@ def model(named: tuple[str, str], device: str) -> Model:
     return subject(*named, invariant=True, device=device)
 
 
-@pytest.fixture(params=[param for param in SUBJECTS if param.id != "tiny-llama-bfloat16"])
+@pytest.fixture(params=SUBJECTS)
 def loose_model(request: pytest.FixtureRequest, device: str) -> Model:
     """The same weights with invariance switched off: the negative control.
 
-    Not for tiny-llama in bfloat16: its sums are too short (K = 352) for any rounding to show, which is why
-    tiny-llama-wide (K = 4,608) stands beside it.
+    What the kernels of this machine do then is luck; `row_bound` makes sure that there is something to see.
     """
     return subject(*request.param, invariant=False, device=device)

@@ -22,6 +22,8 @@ from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import build_step, commit_step
 from zllm_ref.runtime.weights import Checkpoint, open_checkpoint, seeded_checkpoint
 
+from .row_bound import RowBoundNumerics
+
 SMOLLM2 = "smollm2"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -55,7 +57,12 @@ def subject(name: str, dtype: str, invariant: bool = True, device: str = "cpu") 
     """A model by name: `tiny-llama`, `tiny-llama-wide`, `smollm2` …"""
     torch.set_num_threads(1)
     chosen = DTYPES[dtype]
-    return build_model(_checkpoint(name, chosen), Numerics(chosen, 1, invariant), device)
+    return build_model(_checkpoint(name, chosen), numerics_of(chosen, invariant), device)
+
+
+def numerics_of(dtype: torch.dtype, invariant: bool) -> Numerics:
+    """With invariance, or such that its lack is sure to show."""
+    return Numerics(dtype, 1) if invariant else RowBoundNumerics(dtype, 1)
 
 
 def prompt_ids(model: Model, length: int, seed: int = 1) -> list[int]:

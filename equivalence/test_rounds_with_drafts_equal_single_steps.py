@@ -36,6 +36,8 @@ from zllm_ref.runtime.state import SessionState, StateDeclaration, StateTensor
 from zllm_ref.runtime.step import Step, build_step, commit_step
 from zllm_ref.runtime.verify import DraftedSequence, verify_round
 
+from .conftest import EXAMPLES
+
 DIALECTS = ("chatml-qwen3", "dsml-v4", "glm-4.7", "qwen3-coder")
 SAMPLINGS = {
     "greedy": SamplingParameters(top_logprobs=1),
@@ -236,7 +238,7 @@ def test_after_a_round_everything_is_as_after_as_many_single_steps(dialect: str,
     pictures, answer = step_by_step(dialect, sampling, strength)
     size = made.engine.loaded.vocabulary.size
 
-    @settings(max_examples=15, deadline=None)
+    @settings(EXAMPLES, max_examples=15)
     @given(st.integers(0, len(answer)), st.integers(0, 40), st.integers(0, 40), st.integers(1, size))
     def check(begin: int, length: int, wrong_at: int, lie: int) -> None:
         spoken = made.new_lane()

@@ -16,6 +16,6 @@ def family(request: pytest.FixtureRequest, device: str) -> Model:
 
 @pytest.fixture(params=CONTROLS)
 def loose_family(request: pytest.FixtureRequest, device: str) -> Model:
-    """The same weights without invariance, in shapes that let it be seen."""
+    """The same weights without invariance: the lack is sure to show, on any machine (`row_bound`)."""
     name, dtype, wide = request.param
     return family_model(name, dtype, invariant=False, wide=wide, device=device)

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
-from zllm_ref.runtime.numerics import Numerics
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.weights import seeded_checkpoint
 
 from ..bits import assert_bits_equal
-from ..subjects import DTYPES, Run, logits
+from ..subjects import DTYPES, Run, logits, numerics_of
 
 FAMILIES: Mapping[str, str] = {
     "llama": "tiny-llama",
@@ -41,7 +40,7 @@ WIDE: Mapping[str, Mapping[str, Any]] = {
         "num_experts_per_tok": 1,
     },
 }
-"""bfloat16 hides a wrong reduction below K = 1,000: these sum over 4,608."""
+"""bfloat16 hides most wrong reductions below K = 1,000: these sum over 4,608."""
 
 BORDERS = (3, 4, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513)
 """Before, on and after every border: compressors of 4 and 16, window of 32, 64 chosen keys, blocks of 128, key tiles of 512."""
@@ -56,7 +55,7 @@ def family_model(family: str, dtype: str, invariant: bool = True, wide: bool = F
     """A family's tiny model: the same weights for every way of asking."""
     torch.set_num_threads(1)
     checkpoint = seeded_checkpoint(FAMILIES[family], DTYPES[dtype], overrides=WIDE[family] if wide else None)
-    return build_model(checkpoint, Numerics(DTYPES[dtype], 1, invariant), device)
+    return build_model(checkpoint, numerics_of(DTYPES[dtype], invariant), device)
 
 
 def state_tensors(state: SessionState) -> dict[str, Tensor]:

@@ -260,7 +260,7 @@ def ssd_loop(model: Model, drafters: DrafterFactory | None, root: Path) -> Itera
             reader=reader,
             num_stages=2,
         )
-        loop = RuntimeLoop(model, cache, num_token_ids=NUM_IDS, drafters=drafters)
+        loop = RuntimeLoop(model, cache, num_token_ids=NUM_IDS, drafters=drafters, clock=lambda: 0.0)
         yield loop
         loop._write_dirty_states()
         cache.check()
