@@ -1,4 +1,4 @@
-"""One thread, like every test that computes; and nothing is given up because a machine stood still for a while."""
+"""One thread, like every test that computes; one terminal; and nothing is given up because a machine stood still for a while."""
 
 from __future__ import annotations
 
@@ -24,4 +24,14 @@ def patience() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RESTORE_TIMEOUT_SECONDS", "GATE_TIMEOUT_SECONDS", "SHUTDOWN_WRITE_SECONDS"):
             patch.setattr(ssd_restores, name, 120.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def terminal() -> Iterator[None]:
+    """What is printed is wrapped and coloured for a terminal of 80 columns without colours, whatever this one is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            patch.delenv(name, raising=False)
         yield
