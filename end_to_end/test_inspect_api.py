@@ -253,7 +253,9 @@ def test_responses_over_a_websocket_and_in_the_background_are_seen(server: Serve
     assert any(part["path"] == "input" and part["tokens"] for part in wire["parts"])
 
     response = server.openai().responses.create(model="scripted", input="Hello behind", background=True)
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while response.status not in ("completed", "failed"):
+        assert time.monotonic() < deadline, response
         time.sleep(0.02)
         response = server.openai().responses.retrieve(response.id)
     (behind,) = seen.newest(1)
@@ -268,7 +270,9 @@ def test_the_stream_of_news_tells_of_a_request_while_it_runs(server: ServerProce
         assert next(lines) == "event: requests"
         known = {one["id"] for one in json.loads(next(lines).removeprefix("data: "))["requests"]}
         server.openai().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
+        deadline = time.monotonic() + PATIENCE_SECONDS
         for line in lines:
+            assert time.monotonic() < deadline, states  # signs of life come whatever happens
             if line.startswith("data: ") and '"requests"' in line:
                 changed = json.loads(line.removeprefix("data: "))["requests"]
                 states += [one["state"] for one in changed if one["id"] not in known]
