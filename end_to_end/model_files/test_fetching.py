@@ -223,7 +223,8 @@ def test_first_starts_at_the_same_time_fetch_once(index: Any, tmp_path: Path) ->
         tmp_path / "slow.py",
         f"""
         with open({str(tmp_path / "asked")!r}, "a") as file: file.write("once\\n")
-        while len(os.listdir({str(tmp_path / "waiting")!r})) < 2: time.sleep(0.02)
+        end = time.monotonic() + 120
+        while len(os.listdir({str(tmp_path / "waiting")!r})) < 2 and time.monotonic() < end: time.sleep(0.02)
         folder = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
         (folder / "{index.wheel.name}").write_bytes(pathlib.Path({str(index.wheel)!r}).read_bytes())
         """,
@@ -239,7 +240,7 @@ def test_first_starts_at_the_same_time_fetch_once(index: Any, tmp_path: Path) ->
         """)
 
     starts = [subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = sorted(process.communicate(timeout=120)[0].strip() for process in starts)
+    answers = sorted(process.communicate(timeout=300)[0].strip() for process in starts)
 
     assert (tmp_path / "asked").read_text() == "once\n"
     assert answers == [f"{len(index.content)} False", f"{len(index.content)} True", f"{len(index.content)} True"]
