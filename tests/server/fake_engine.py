@@ -103,8 +103,8 @@ class FakeEngine:
         self, events: list[Event], gates: Mapping[int, threading.Event], listener: Listener, generation: FakeGeneration
     ) -> None:
         for start in range(0, len(events), self.events_per_step):
-            if start in gates:
-                gates[start].wait(PATIENCE)
+            if start in gates and not gates[start].wait(PATIENCE):
+                return
             if generation.cancelled.wait(self.pause_seconds) if self.pause_seconds else generation.cancelled.is_set():
                 return
             listener(events[start : start + self.events_per_step])
