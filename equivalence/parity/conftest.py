@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from equivalence.parity.parity import Theirs, shake
+from equivalence.parity.parity import SEEDS, Theirs, shake
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.models.registry import build_model
 from zllm_ref.runtime.numerics import Numerics
@@ -24,7 +24,7 @@ def load_both(tmp_path: Path) -> LoadBoth:
     from transformers import AutoModelForCausalLM
 
     def load(config: Any, drafting: bool = False) -> tuple[Theirs, Model]:
-        torch.manual_seed(7)
+        torch.manual_seed(SEEDS[config.model_type])
         theirs = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for name, tensor in [*theirs.named_parameters(), *theirs.named_buffers()]:

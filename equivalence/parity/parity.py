@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
+from zllm_ref.runtime import indexer, numerics, router
 from zllm_ref.runtime.model import Model
 from zllm_ref.runtime.state import SessionState
 from zllm_ref.runtime.step import build_step, commit_step
 
 TOLERANCE = 2e-4
 """On float32 logits of spread 1 to 5: some hundred roundings of 6e-8 each."""
+
+LEAST_GAP = 1e-5
+"""Between the last score that was chosen and the first that was not, as a share of the row's largest: some ten roundings."""
+SEEDS = {"deepseek_v32": 41, "deepseek_v4": 9, "glm4_moe": 4, "qwen3": 7}
+"""Weights with which no choice of a key or an expert is nearer than `LEAST_GAP`: a rounding would tip it, and then other keys
+are seen. Of those drawn from other seeds one in eighty parted from `transformers` for that."""
 
 Theirs = Any
 """A `transformers` causal language model."""
@@ -44,18 +54,40 @@ def run(model: Model, state: SessionState, ids: list[int]) -> Tensor:
     return model.logits(hidden[: step.num_rows])
 
 
+@contextmanager
+def clear_choices() -> Iterator[None]:
+    """Of all choices of keys, groups and experts that are made inside, none may hang on a rounding."""
+    gaps: list[float] = []
+
+    def watched(scores: Tensor, k: int) -> Tensor:
+        if scores.shape[-1] > k:
+            ordered = scores.sort(-1, descending=True).values
+            is_choice = ordered[..., k].isfinite()
+            largest = scores.masked_fill(scores.isinf(), 0.0).abs().amax(-1)
+            gaps.extend(((ordered[..., k - 1] - ordered[..., k]) / largest)[is_choice].tolist())
+        return choose(scores, k)
+
+    choose = numerics.top_k_mask
+    with ExitStack() as patches:
+        for module in (numerics, indexer, router):
+            patches.enter_context(mock.patch.object(module, "top_k_mask", watched))
+        yield
+    assert min(gaps, default=1.0) >= LEAST_GAP, f"a choice at {min(gaps)} of the largest score: draw other weights"
+
+
 def some_ids(vocab_size: int, count: int) -> list[int]:
     return torch.randint(0, vocab_size, (count,), generator=torch.Generator().manual_seed(11)).tolist()
 
 
 @torch.inference_mode()
 def assert_same_model(theirs: Theirs, ours: Model, num_prompt: int, num_decode: int) -> None:
-    """Prefill in one piece and token-by-token decode give the logits of `transformers` within `TOLERANCE`, argmax equal."""
+    """Prefill in one piece and decode token by token give the logits of `transformers` within `TOLERANCE`, and its choices."""
     ids = some_ids(ours.vocab_size, num_prompt + num_decode)
     state = SessionState(ours.state, len(ids), ours.device)
 
-    prompt = run(ours, state, ids[:num_prompt])
-    decoded = torch.cat([run(ours, state, [token]) for token in ids[num_prompt:]])
+    with clear_choices():
+        prompt = run(ours, state, ids[:num_prompt])
+        decoded = torch.cat([run(ours, state, [token]) for token in ids[num_prompt:]])
 
     output = theirs(torch.tensor([ids[:num_prompt]]), use_cache=True)
     assert_close(prompt, output.logits[0])
@@ -71,4 +103,12 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
     assert got.shape == expected.shape
     assert expected.std() > 0.5, "logits too flat to compare"
     assert float((got - expected).abs().max()) <= TOLERANCE, f"largest difference {float((got - expected).abs().max())}"
-    assert torch.equal(got.argmax(-1), expected.argmax(-1))
+    assert_same_choice(got, expected, TOLERANCE / 2)
+
+
+def assert_same_choice(got: Tensor, expected: Tensor, least_lead: float) -> None:
+    """The likeliest id of every row is the same, but where it leads by less than `least_lead`: that is rounding's to decide."""
+    best = expected.topk(2, -1).values
+    is_clear = best[..., 0] - best[..., 1] >= least_lead
+    assert is_clear.float().mean() > 0.98
+    assert torch.equal(got.argmax(-1)[is_clear], expected.argmax(-1)[is_clear])
