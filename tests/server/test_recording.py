@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from tests.server.conftest import RunningServer
 from tests.server.fake_engine import PATIENCE, FakeEngine, FakeGeneration, Listener, unending
@@ -18,6 +22,7 @@ from zllm_ref.canonical.request import Request
 from zllm_ref.config import ServerSettings
 from zllm_ref.inspector import Record, Recorder, State
 from zllm_ref.server import Inspect
+from zllm_ref.server.app import create_app
 
 FAULT = RuntimeError("planted fault of ours")
 
@@ -145,6 +150,51 @@ def test_a_turn_of_a_websocket_that_never_begins_is_told_by_whose_fault(error: E
         record = recorded.only()
 
     assert record.state is state
+
+
+async def gone_after(num_told: int, message: str, engine: FakeEngine, gone: Callable[[], bool]) -> tuple[list[Record], int]:
+    """A client that says this and goes. The server's library tells so by an OSError, and by a message that may come later, as
+    here: when `gone`. -> the records, and how often it was spoken to."""
+    recorder, told = Recorder(), list[Message]()
+    nobody: Any = None
+    app = create_app(engine, ServerSettings(), Inspect(recorder, nobody))
+    said: list[Message] = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": message}]
+
+    async def receive() -> Message:
+        if said:
+            return said.pop(0)
+        assert await asyncio.to_thread(eventually, gone)
+        return {"type": "websocket.disconnect", "code": 1001}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "websocket.send":
+            told.append(message)
+            if len(told) > num_told:
+                raise OSError("the client has gone")
+
+    scope = {"type": "websocket", "path": "/v1/responses", "raw_path": b"/v1/responses", "query_string": b"", "root_path": ""}
+    await app({**scope, "headers": [], "scheme": "ws", "subprotocols": [], "client": ("127.0.0.1", 1)}, receive, send)
+    return recorder.records(""), len(told)
+
+
+@pytest.mark.parametrize("num_told", [0, 1, 9])
+async def test_a_websocket_that_has_gone_while_it_was_told_has_cancelled_its_turn(
+    num_told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = unending()
+    create = json.dumps({"type": "response.create", "model": "fake", "input": "x", "store": False})
+
+    (record,), spoken = await gone_after(
+        num_told, create, engine, lambda: any(one.cancelled.is_set() for one in engine.generations)
+    )
+
+    assert (record.state, record.error) == (State.CANCELLED, None)
+    assert spoken == num_told + 1, "nothing more is said to who has gone"
+    assert "fail" not in caplog.text
+
+
+async def test_who_has_gone_misses_that_his_message_was_none() -> None:
+    assert await gone_after(0, "{", FakeEngine(), lambda: True) == ([], 1)
 
 
 def test_a_websocket_that_is_closed_has_cancelled_its_turn() -> None:

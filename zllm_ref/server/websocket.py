@@ -108,16 +108,14 @@ class Connection:
 
     async def run(self) -> None:
         await self._receive()
-        await self._send({"type": "websocket.accept"})
+        await self._say({"type": "websocket.accept"})
         try:
             async with asyncio.timeout(self._state.settings.websocket_lifetime_seconds):
                 await self._listen()
         except TimeoutError:
             await self._say_goodbye()
         finally:
-            self._is_open = False
-            for worker in self._workers:
-                worker.cancel()
+            self._hang_up()
             await asyncio.gather(*self._workers, return_exceptions=True)
 
     async def _listen(self) -> None:
@@ -139,7 +137,7 @@ class Connection:
         message = f"The connection has been open for {limit:g} seconds, which is the limit. Open another."
         error = ApiError(ErrorKind.INVALID_VALUE, message, code="websocket_connection_limit_reached")
         await self._tell(render_websocket_error(error))
-        await self._send({"type": "websocket.close", "code": _GOING_AWAY})
+        await self._say({"type": "websocket.close", "code": _GOING_AWAY})
 
     async def _on_message(self, message: Create | Steer) -> None:
         if isinstance(message, Steer):
@@ -320,10 +318,25 @@ class Connection:
                 await self._tell(session.on_lane(frame.data, lane))
 
     async def _tell(self, text: str) -> None:
-        if not self._is_open:
-            return
+        await self._say({"type": "websocket.send", "text": text})
+
+    async def _say(self, message: Message) -> None:
+        """Nothing where nobody hears it: that a client has gone is told by an error here, too, and maybe here first."""
         async with self._sending:
-            await self._send({"type": "websocket.send", "text": text})
+            if not self._is_open:
+                return
+            try:
+                await self._send(message)
+            except OSError:
+                self._hang_up()
+            if message["type"] == "websocket.close":
+                self._is_open = False
+
+    def _hang_up(self) -> None:
+        """Nothing more is said, and what is still being made is cancelled."""
+        self._is_open = False
+        for worker in self._workers:
+            worker.cancel()
 
 
 def _lane_of_broken(text: str | None) -> str | None:
