@@ -30,11 +30,18 @@ _ON_ITS_WAY = "main .waiting, main .result.stale"
 """Shown where something has not come yet."""
 
 _PIECE = """
-  async (panel, text) => {
+  async (panel, [text, patience]) => {
     const drawn = () => [...panel.querySelectorAll('.text-row .mono')].filter(row => row.textContent.includes(text));
+    const isCovered = () => {
+      const rows = [...panel.querySelectorAll('.row')].map(row => row.getBoundingClientRect());
+      const [view, all] = [panel.getBoundingClientRect(), panel.querySelector('.height').getBoundingClientRect()];
+      const [top, bottom] = [Math.max(view.top, all.top), Math.min(view.bottom, all.bottom)];
+      return rows.length && rows[0].top < top + 2 && rows[rows.length - 1].bottom > bottom - 2;
+    };
+    const end = performance.now() + patience;
     for (let top = 0; !drawn().length && top < panel.scrollHeight; top += panel.clientHeight / 2) {
       panel.scrollTop = top;
-      await new Promise(resolve => setTimeout(resolve, 60));
+      do await new Promise(resolve => setTimeout(resolve, 20)); while (!isCovered() && performance.now() < end);
     }
     const row = drawn().pop();
     if (!row) return null;
@@ -132,7 +139,7 @@ class InspectorPage:
         for _ in range(2):  # scrolling there may fetch tokens, which make finer pieces
             self.settled()
             expect(self.panel(panel).locator(".row").first).to_be_visible()
-            found = self.panel(panel).evaluate_handle(_PIECE, text).as_element()
+            found = self.panel(panel).evaluate_handle(_PIECE, [text, PATIENCE_MS]).as_element()
             assert found is not None, f"{panel} has no linked {text!r}"
         assert found is not None
         return found
