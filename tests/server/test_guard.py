@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,10 +133,11 @@ def test_the_verdict_is_that_of_walking_every_frame(protocol: str, pieces: list[
 @pytest.mark.parametrize("protocol", STREAMS)
 def test_a_form_is_walked_until_it_has_left_the_stream_where_it_was(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[str | None] = []
-    honest = Machine.accept
+    honest, here = Machine.accept, threading.current_thread()
 
     def accept(self: Machine, name: str | None, payload: Any) -> Any:
-        walked.append(name)
+        if threading.current_thread() is here:  # a server of an earlier test may still be speaking
+            walked.append(name)
         return honest(self, name, payload)
 
     monkeypatch.setattr(Machine, "accept", accept)
