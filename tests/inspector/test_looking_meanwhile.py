@@ -6,10 +6,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from tests.inspector.prompts import request, user, writing
 from tests.inspector.stage import new_stage
+from zllm_ref.dialect import encode
 from zllm_ref.inspector import Arrival, Recorder
 from zllm_ref.inspector.nearest import state_ids
-from zllm_ref.inspector.record import Step
+from zllm_ref.inspector.record import Record, Step
 from zllm_ref.runtime.sampler import SampledToken
 
 
@@ -56,3 +60,52 @@ async def test_rounds_that_change_while_they_are_told_are_those_of_one_moment() 
         stage.engine.close()
 
     assert [one["round"] for one in told["rounds"]] == list(range(len(record.steps)))
+
+
+class Vanishing(Record):
+    """Dropped in the midst of a look: between its request and its segments."""
+
+    @property  # type: ignore[override]
+    def segments(self) -> tuple[()]:
+        self.forget()
+        return ()
+
+    @segments.setter
+    def segments(self, value: object) -> None:
+        pass
+
+
+async def test_a_request_that_is_dropped_while_it_is_looked_at_is_not_found() -> None:
+    stage = new_stage()
+    try:
+        name, _ = await stage.chat([{"role": "user", "content": "hi"}], max_tokens=5)
+        record = stage.recorder.get(name)
+        assert record is not None
+        record.__class__ = Vanishing
+        refused = await stage.get(f"requests/{name}/segments", status=404)
+    finally:
+        stage.engine.close()
+
+    assert refused["error"]["code"] == "not_found"
+
+
+class Watched(Record):
+    """Writes down what there is of the prompt whenever its request is there."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if self.__dict__.get("request") is not None:
+            self.seen.add((len(self.segments) > 0, len(self.prompt_ids) > 0))
+
+
+def test_whoever_finds_a_request_finds_all_of_its_prompt() -> None:
+    record: Any = Recorder().arrive("r", "", Arrival("chat", "sse", "POST", "/v1/chat/completions"))
+    record.seen = set()
+    record.__class__ = Watched
+    asked, made = request(user("hi")), writing()
+    segments = made.segments(asked)
+
+    record.on_prompt(asked, segments, np.array(encode(segments, made.vocabulary), np.int32), False, 0.001)
+    record.forget()
+
+    assert record.seen == {(True, True)}

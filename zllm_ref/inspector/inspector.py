@@ -239,7 +239,8 @@ class Inspector:
     def _view(self, record: Record) -> View:
         """Made once for a record as it stands; the last few stay."""
         loaded, request = self._loaded(), record.request
-        if request is None:
+        segments = record.segments
+        if request is None or record.request is None:  # asked again: it may have been dropped before its segments were read
             raise not_found(f"the prompt of request {record.request_id}")
         key = (record.request_id, len(record.ids), record.state.value)
         with self._lock:
@@ -249,7 +250,7 @@ class Inspector:
                 return found
         reader = self._engine.reader(request, record.starts_in_reasoning)
         stop_ids = frozenset() if request.ignore_eos else frozenset(loaded.dialect.stop_ids)
-        view = View(record, request, loaded.vocabulary, reader, stop_ids, loaded.dialect.name)
+        view = View(record, request, segments, loaded.vocabulary, reader, stop_ids, loaded.dialect.name)
         with self._lock:
             self._views[key] = view
             while len(self._views) > _MOST_VIEWS:

@@ -198,11 +198,11 @@ class Record:
         render_seconds: float,
     ) -> None:  # fmt: skip
         """What the model will see."""
-        self.request = request
         self.segments = segments
         self.prompt_ids = prompt_ids
         self.starts_in_reasoning = starts_in_reasoning
         self.render_seconds = render_seconds
+        self.request = request  # whoever looks asks for this: by then all else of the prompt is there
         self.state = State.PREFILL
         texts = sum(sys.getsizeof(segment.text) + 100 for segment in segments)
         # the canonical request shares its long texts with the segments; its structure takes about as much as the body
@@ -268,4 +268,5 @@ class Record:
         self.is_dropped = True
         self.frames.clear()
         self.alternatives.clear()
-        self.segments, self.request, self.raw = (), None, b""
+        self.request = None  # first, as it came last
+        self.segments, self.raw = (), b""

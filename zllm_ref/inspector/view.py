@@ -17,6 +17,7 @@ from zllm_ref.canonical.event import (
 )
 from zllm_ref.canonical.message import Message, Part, Role
 from zllm_ref.canonical.request import Request
+from zllm_ref.dialect import Segment
 from zllm_ref.inspector.axis import Span
 from zllm_ref.inspector.prompt_view import PromptView
 from zllm_ref.inspector.record import Record
@@ -65,14 +66,14 @@ class View(PromptView):
     """Made when somebody looks; of a running request it shows the moment at which it was made."""
 
     def __init__(
-        self, record: Record, request: Request, vocabulary: Vocabulary, reader: AnswerReader | None, stop_ids: frozenset[int],
-        dialect: str,
+        self, record: Record, request: Request, segments: tuple[Segment, ...], vocabulary: Vocabulary,
+        reader: AnswerReader | None, stop_ids: frozenset[int], dialect: str,
     ) -> None:  # fmt: skip
         super().__init__(
             vocabulary,
             request.messages,
             request.tools,
-            record.segments,
+            segments,
             record.prompt_ids,
             record.ids.tolist(),
             dialect=dialect,
