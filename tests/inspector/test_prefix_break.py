@@ -92,11 +92,12 @@ async def test_a_state_that_was_given_up_is_called_evicted() -> None:
 async def test_a_request_that_still_ran_had_no_state_to_give(tiny: Stage) -> None:
     model = tiny.engine.models[0].id
     body = {"model": model, "messages": said(LONG), "temperature": 0, "seed": 1, "ignore_eos": True}
+    loop = tiny.engine.loaded.loop
     with rounds_held(tiny.engine):
         first = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 60}))
         await until(lambda: [one.started_at is not None for one in tiny.recorder.records("")] == [True])
         second = asyncio.create_task(tiny.ask("/v1/chat/completions", {**body, "max_tokens": 2}))
-        await until(lambda: tiny.engine.loaded.loop._incoming)  # the very next step takes it up
+        await until(lambda: len([*loop._incoming, *loop._all()]) == 2)  # beside the first, or taken up by the very next step
     name, _ = await second
     await first
 
