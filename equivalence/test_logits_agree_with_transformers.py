@@ -1,7 +1,7 @@
 """Against an outsider: the same dequantised float32 weights in `transformers` give the same logits up to rounding.
 
-The only place of this folder with a tolerance: another implementation sums in another order. Every argmax must agree that
-rounding cannot tip.
+The only place of this folder with a tolerance: another implementation sums in another order. Every argmax must agree; the
+inputs are such that rounding cannot tip one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pair() -> tuple[LlamaForCausalLM, list[int]]:
     metadata = checkpoint.tokenizer_source.gguf_metadata
     assert metadata is not None
     vocabulary = vocabulary_from_gguf_metadata(dict(metadata))
-    ids = vocabulary.encode_text(TEXT * 8)[:POSITIONS]
+    ids = vocabulary.encode_text("Here is why. " + TEXT * 8)[:POSITIONS]
     assert len(ids) == POSITIONS
     return outsider(checkpoint), ids
 

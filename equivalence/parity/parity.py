@@ -107,8 +107,8 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 
 def assert_same_choice(got: Tensor, expected: Tensor, least_lead: float) -> None:
-    """The likeliest id of every row is the same, but where it leads by less than `least_lead`: that is rounding's to decide."""
+    """The likeliest id of every row is the same. A row in which it leads by less, rounding could tip: draw other inputs."""
     best = expected.topk(2, -1).values
-    is_clear = best[..., 0] - best[..., 1] >= least_lead
-    assert is_clear.float().mean() > 0.98
-    assert torch.equal(got.argmax(-1)[is_clear], expected.argmax(-1)[is_clear])
+    lead = float((best[..., 0] - best[..., 1]).min())
+    assert lead >= least_lead, f"the likeliest id of a row leads by {lead}: draw other inputs"
+    assert torch.equal(got.argmax(-1), expected.argmax(-1))
