@@ -32,6 +32,6 @@ def terminal() -> Iterator[None]:
     """What is printed is wrapped and coloured for a terminal of 80 columns without colours, whatever this one is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
-        for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
             patch.delenv(name, raising=False)
         yield

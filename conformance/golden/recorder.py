@@ -7,8 +7,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import anthropic
@@ -19,20 +18,14 @@ from conformance.checker.stream_check import StreamCheck
 from conformance.golden.exchange import HEADERS, ExchangeCase, frames_of
 from conformance.golden.exchanges import Wanted, body_of
 from conformance.golden.match import Generaliser
+from conformance.loopback import LoopbackServer
 
 
-class _Proxy(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Proxy(LoopbackServer):
     def __init__(self, target: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.target = target.removesuffix("/").removesuffix("/v1")
         self.bodies: queue.Queue[bytes] = queue.Queue()
-
-    def server_bind(self) -> None:
-        """Without the name lookup of the standard library, which waits for a resolver."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,30 +10,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import Any
 
+from conformance.loopback import LoopbackServer
 from conformance.mutants.handler import Handler
 from conformance.mutants.state import MODEL, State
 
 __all__ = ["MODEL", "RightServer", "right_server"]
 
 
-class RightServer(ThreadingHTTPServer):
-    """Loopback, on a free port."""
+class RightServer(LoopbackServer):
+    """Right, but for `wrongs`."""
 
-    daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, wrongs: frozenset[str] = frozenset()) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.state = State(wrongs)
-
-    def server_bind(self) -> None:
-        """Without the name lookup of the standard library, which waits for a resolver."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that leave are no news; all else is shown."""

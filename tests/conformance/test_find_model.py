@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from conformance.checker.client import TargetError
 from conformance.checker.run import find_model
+from conformance.loopback import LoopbackServer
 
 READY = (200, {"object": "list", "data": [{"id": "the-model"}, {"id": "another"}]})
 EMPTY = (200, {"object": "list", "data": []})
@@ -19,17 +19,10 @@ LOADING = (503, {"error": {"message": "loading"}})
 Serve = Callable[[Sequence[tuple[int, object]]], str]
 
 
-class Server(ThreadingHTTPServer):
-    def server_bind(self) -> None:
-        """Without the name lookup of the standard library, which waits for a resolver."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
-
-
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Starts a server that gives these answers one after the other, the last one for ever. -> its base URL."""
-    servers: list[ThreadingHTTPServer] = []
+    servers: list[LoopbackServer] = []
 
     def start(answers: Sequence[tuple[int, object]]) -> str:
         waiting = list(answers)
@@ -46,7 +39,7 @@ def serve() -> Iterator[Serve]:
 
             def log_message(self, *arguments: object) -> None: ...
 
-        servers.append(Server(("127.0.0.1", 0), Handler))
+        servers.append(LoopbackServer(Handler))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{servers[-1].server_port}"
 
